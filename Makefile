@@ -1,0 +1,68 @@
+# Everything runs in .venv, which `make install` builds from pyproject.toml and constraints.txt.
+# Every target that needs the environment asks for it: nothing has to be run first.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS := dev,arviz
+
+# The newest Python that is old enough for the pins and can make a venv.
+PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
+	$$python -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& echo $$python && break; done)
+
+# Two workers: compiling is what takes the time, and it uses more than one core by itself.
+# A file stays on one worker, so that its tests share what has been compiled. -rs: say what is
+# skipped, and why.
+PYTEST := $(BIN)/pytest -n 2 --dist loadfile -rs
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-all lint format bench constraints clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## build .venv; done again only when the dependencies change
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { \
+		echo "Python 3.11 or newer with its venv module is wanted, and none was found;" \
+			"name one with: make install PYTHON=/path/to/python3" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet \
+		-c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+demo: $(STAMP) ## Lotka-Volterra, three methods: figures and a report in demo/
+	$(BIN)/pcuq demo --out demo
+
+test: lint ## lint, then all tests but the slow ones
+	$(PYTEST) -m "not slow"
+
+test-all: lint ## lint, then all tests
+	$(PYTEST)
+
+lint: $(STAMP) ## ruff, pyright, and which module may import which
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## put the code into its usual form
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP) ## compile and run times, as JSON
+	$(BIN)/pcuq bench --json
+
+# Resolved from nothing, on the oldest Python that is supported: what it can have, newer ones can.
+constraints: ## pin the newest versions of all dependencies (PYTHON=python3.11)
+	rm -rf .cache/constraints && $(PYTHON) -m venv .cache/constraints
+	.cache/constraints/bin/python -m pip install --quiet -e '.[$(EXTRAS)]'
+	{ grep '^#' constraints.txt; \
+		.cache/constraints/bin/python -m pip freeze --exclude-editable; } > .cache/constraints.txt
+	mv .cache/constraints.txt constraints.txt && rm -rf .cache/constraints
+
+clean: ## remove the environment and all that was made
+	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist demo
+	find src tests -name __pycache__ -prune -exec rm -rf {} +

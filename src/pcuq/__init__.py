@@ -1,0 +1,1 @@
+"""Prediction-centric uncertainty quantification for deterministic models that are wrong."""

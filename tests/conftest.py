@@ -1,0 +1,55 @@
+"""What every test stands on: 64 bits, a compilation cache, and data from outside where it is."""
+
+import os
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+# Before JAX is imported, which reads these once. Compiling is most of a test's time.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+os.environ.setdefault("MPLBACKEND", "agg")
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
+from hypothesis import HealthCheck, settings  # noqa: E402
+
+settings.register_profile(
+    "pcuq",
+    max_examples=25,
+    # The first example compiles and the others do not: time per example says nothing.
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
+settings.load_profile("pcuq")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Run each test in 64 bits, or in JAX's default where it is marked `default_precision`.
+
+    A hook and not a fixture: it also holds for fixtures of a whole module.
+    """
+    with jax.enable_x64(item.get_closest_marker("default_precision") is None):
+        return (yield)
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what stands in tests/external and tests/statistical by its folder."""
+    for item in items:
+        folder = item.path.relative_to(ROOT / "tests").parts[0]
+        if folder in ("external", "statistical"):
+            item.add_marker(folder)
+
+
+@pytest.fixture(scope="session")
+def external_data() -> Path:
+    """The folder of models and data that PCUQ_EXTERNAL_DATA names; the test is skipped without."""
+    folder = os.environ.get("PCUQ_EXTERNAL_DATA")
+    if not folder:
+        pytest.skip("needs data from outside: PCUQ_EXTERNAL_DATA is not set")
+    path = Path(folder)
+    if not path.is_dir():
+        pytest.fail(f"PCUQ_EXTERNAL_DATA names {folder!r}, which is not a folder; mend or unset it")
+    return path
