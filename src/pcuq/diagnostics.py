@@ -113,7 +113,7 @@ def _checked(values: ArrayLike) -> tuple[Array, tuple[int, ...], NDArray[np.bool
     x = x.reshape(*x.shape[:2], -1)
     if x.shape[0] < 1 or x.shape[1] < MIN_DRAWS:
         return np.zeros((1, MIN_DRAWS, x.shape[2])), shape, np.zeros(x.shape[2], dtype=bool)
-    known = np.isfinite(x).all(axis=(0, 1))
+    known = np.asarray(np.isfinite(x).all(axis=(0, 1)))
     return np.where(known, x, 0.0), shape, known
 
 

@@ -219,7 +219,7 @@ def _mean_pair_distance(draws: Array, w: Array) -> float:
     for start in range(0, len(w), BLOCK):
         rows = slice(start, start + BLOCK)
         total += w[rows] @ (cdist(draws[rows], draws) @ w)
-    return total
+    return float(total)
 
 
 def _mean(values: ArrayLike) -> float:
