@@ -1,0 +1,23 @@
+"""Numerics run in 64 bits whatever the caller's global JAX flag says."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import jax
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def x64(function: Callable[P, R]) -> Callable[P, R]:
+    """Run `function` with 64-bit JAX types, and leave the caller's setting as it was."""
+
+    @functools.wraps(function)
+    def in_x64(*args: P.args, **kwargs: P.kwargs) -> R:
+        with jax.enable_x64(True):
+            return function(*args, **kwargs)
+
+    return in_x64

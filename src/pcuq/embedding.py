@@ -1,0 +1,380 @@
+"""The kernel integrated over the noise.
+
+    e(y; θ, x)         = ∫ k(y, y') dP_θ(y' | x)
+    e0(θ, x; ϑ, x')    = ∫∫ k(y, y') dP_θ(y | x) dP_ϑ(y' | x')
+
+For noise that is independent over outputs both are products of one-dimensional factors, written
+here as sums of logarithms over the entries (last axis k) of an atom:
+
+* closed form: Gaussian noise, and a kernel that is a sum of Gaussians a_t exp(−r²/(2 ℓ_t²)):
+      e_c = Σ_t a_t (ℓ_t²/(ℓ_t²+s²))^½ exp(−r²/(2(ℓ_t²+s²))),  e0_c with s_i² + s_j² for s²;
+* tables: additive noise whose scale does not depend on θ. Either factor is a function of one
+  difference, tabulated once by fine quadrature and interpolated (cubic Hermite, on the log scale);
+* quadrature: everything else; nodes and weights that are differentiable in w and s;
+* Monte Carlo (`monte_carlo.py`): joint noise, and the unadjusted flow.
+
+An embedding turns the predictions w, s of a particle's atoms into a *representation*, and evaluates
+e and e0 on representations. Constants that belong to a (datum, atom) or an (atom, atom) pair are
+kept apart, so that the pair sum can be cut into tiles along them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+from scipy.interpolate import CubicSpline
+
+from pcuq.design import Design
+from pcuq.errors import InputError
+from pcuq.kernels import Kernel
+from pcuq.noise import Gaussian, LocationScale, Noise
+from pcuq.quadrature import fine_rule, nodes_and_weights, total_mass
+
+MOST_TABLES = 128
+TABLE_STEP = 0.02  # in units of the table's width: interpolation error below 1e-9
+TABLE_REACH = 32.0
+TINY = 1e-290  # keeps a logarithm finite where there is no overlap left
+
+
+class Setting(NamedTuple):
+    """What an embedding is made of: everything per atom and entry (M, k) that is known."""
+
+    design: Design
+    kernel: Kernel
+    lengthscale: np.ndarray  # (M, k)
+    scale: np.ndarray | None  # (M, k), None where the scale depends on θ
+
+
+def make_embedding(
+    design: Design,
+    kernel: Kernel,
+    noises: tuple[Noise, ...],
+    lengthscale: np.ndarray,
+    static_scale: np.ndarray | None,
+    force: str | None = None,
+):
+    """The cheapest exact strategy for each kind of noise. `lengthscale` (d,), scale (n, d)."""
+    scale = None
+    if static_scale is not None:
+        scale = np.take_along_axis(static_scale[design.atom_rows], design.columns, axis=1)
+        scale = np.where(design.mask, scale, 1.0)
+    setting = Setting(design, kernel, lengthscale[design.columns], scale)
+    kinds = list(dict.fromkeys(_kind(noise) for noise in noises))
+    representatives = [next(n for n in noises if _kind(n) == kind) for kind in kinds]
+    parts = [_strategy(noise, setting, force) for noise in representatives]
+    if len(parts) == 1:
+        return parts[0]
+    kind_of_column = np.array([kinds.index(_kind(noise)) for noise in noises])
+    return ByOutput(setting, parts, kind_of_column[design.columns])
+
+
+def _kind(noise: Noise):
+    """Noises of one kind share an embedding: they differ at most in scale and transform."""
+    if type(noise).__name__ in ("Gaussian", "LogNormal"):
+        return "Gaussian"
+    return (type(noise).__name__, getattr(noise, "df", None), getattr(noise, "log_pdf", None))
+
+
+def _strategy(noise: Noise, setting: Setting, force: str | None):
+    if noise.joint:
+        raise InputError(
+            "JointNoise has no exact embedding: use sampler='flow', which integrates by Monte "
+            "Carlo, or noise that is independent over outputs."
+        )
+    gaussian = isinstance(noise, Gaussian) and setting.kernel.gaussian_terms is not None
+    additive = isinstance(noise, LocationScale) and setting.scale is not None
+    if force is not None:
+        return {"closed": ClosedForm, "table": Table, "quadrature": Quadrature}[force](
+            setting, noise
+        )
+    if gaussian:
+        return ClosedForm(setting, noise)
+    if additive and _distinct_tables(setting) <= MOST_TABLES:
+        return Table(setting, noise)
+    return Quadrature(setting, noise)
+
+
+class Embedding:
+    """`represent(w, s)` for one particle's atoms (M, k); e and e0 from logs over entries."""
+
+    def __init__(self, setting: Setting, noise: Noise | None = None):
+        self.setting, self.noise = setting, noise
+
+    def represent(self, w: Array, s: Array) -> Any:
+        """A pytree of arrays with leading axis M; the scale is left out where it is known."""
+        return (w,) if self.setting.scale is not None else (w, s)
+
+    def data_constants(self) -> Any:
+        """A pytree of arrays with leading axis L, one entry per (datum, atom)."""
+        raise NotImplementedError
+
+    def pair_constants(self) -> Any:
+        """A pytree of arrays with leading axis P, one entry per (atom, atom)."""
+        raise NotImplementedError
+
+    def log_data(self, y, representation, constants):
+        raise NotImplementedError
+
+    def log_pair(self, left, right, constants):
+        raise NotImplementedError
+
+    def data(self, y, representation, constants):
+        """e: (..., k) entries → (...)."""
+        return jnp.exp(jnp.sum(self.log_data(y, representation, constants), axis=-1))
+
+    def pair(self, left, right, constants):
+        """e0: (..., k) entries → (...)."""
+        return jnp.exp(jnp.sum(self.log_pair(left, right, constants), axis=-1))
+
+
+class ClosedForm(Embedding):
+    """Gaussian noise and a sum of Gaussians as kernel.
+
+    log e_c = log Σ_t a_t (1 + S/ℓ_t²)^(−½) exp(−r²/(2(ℓ_t² + S))), S the summed noise variance.
+    """
+
+    def data_constants(self):
+        atoms = self.setting.design.data_atoms
+        return self._constants(atoms, 1, lambda s: s[atoms] ** 2)
+
+    def pair_constants(self):
+        left, right = self.setting.design.pair_left, self.setting.design.pair_right
+        return self._constants(left, 2, lambda s: s[left] ** 2 + s[right] ** 2)
+
+    def _constants(self, atoms, noises: int, variance):
+        weights, widths = self.setting.kernel.gaussian_terms
+        mask = self.setting.design.mask[atoms][..., None]
+        length2 = (self.setting.lengthscale[atoms][..., None] * widths) ** 2
+        if self.setting.scale is None:
+            return {"length2": length2, "mask": mask[..., 0].astype(float)}
+        total = variance(self.setting.scale)[..., None]
+        log_factor = np.log(weights) - 0.5 * np.log1p(total / length2)
+        precision = 0.5 / (length2 + total)
+        # A missing entry contributes the factor 1.
+        log_factor = np.where(mask, log_factor, -np.log(len(weights)))
+        constants = {"log_factor": log_factor, "precision": np.where(mask, precision, 0.0)}
+        if len(weights) == 1:
+            return {name: value[..., 0] for name, value in constants.items()}
+        return constants
+
+    def log_data(self, y, representation, constants):
+        variance = None if len(representation) == 1 else representation[1] ** 2
+        return self._log(y - representation[0], variance, constants)
+
+    def log_pair(self, left, right, constants):
+        variance = None if len(left) == 1 else left[1] ** 2 + right[1] ** 2
+        return self._log(left[0] - right[0], variance, constants)
+
+    def _log(self, r, variance, constants):
+        weights, _ = self.setting.kernel.gaussian_terms
+        if variance is None:
+            if len(weights) == 1:
+                return constants["log_factor"] - constants["precision"] * r**2
+            terms = constants["log_factor"] - constants["precision"] * r[..., None] ** 2
+            return jax.scipy.special.logsumexp(terms, axis=-1)
+        total = constants["length2"] + variance[..., None]
+        terms = 0.5 * jnp.log(constants["length2"] / total) - 0.5 * r[..., None] ** 2 / total
+        if len(weights) == 1:
+            return constants["mask"] * terms[..., 0]
+        return constants["mask"] * jax.scipy.special.logsumexp(terms, axis=-1, b=weights)
+
+
+class Table(Embedding):
+    """Additive noise with known scale: log e and log e0 as tables over |difference|."""
+
+    def __init__(self, setting: Setting, noise: Noise):
+        super().__init__(setting, noise)
+        self._tables: dict[tuple, int] = {}
+        self._values: list[np.ndarray] = []
+        self._slopes: list[np.ndarray] = []
+        design = setting.design
+        self._data = self._constants(design.data_atoms, None)
+        self._pairs = self._constants(design.pair_left, design.pair_right)
+        self.values, self.slopes = np.stack(self._values), np.stack(self._slopes)
+
+    def data_constants(self):
+        return self._data
+
+    def pair_constants(self):
+        return self._pairs
+
+    def log_data(self, y, representation, constants):
+        return self._interpolate(y - representation[0], constants)
+
+    def log_pair(self, left, right, constants):
+        return self._interpolate(left[0] - right[0], constants)
+
+    def _constants(self, left, right):
+        mask = self.setting.design.mask[left]
+        length, scale = self.setting.lengthscale[left], self.setting.scale[left]
+        other = np.zeros_like(scale) if right is None else self.setting.scale[right]
+        keys = np.stack([length, scale, other], axis=-1)
+        flat, inverse = np.unique(keys.reshape(-1, 3), axis=0, return_inverse=True)
+        numbers = np.array([self._table(*key) for key in flat])
+        width = np.sqrt(length**2 + scale**2 + other**2)
+        return {
+            "table": numbers[inverse.reshape(-1)].reshape(length.shape),
+            "unit": 1.0 / (width * TABLE_STEP),
+            "mask": mask.astype(float),
+        }
+
+    def _table(self, length: float, scale: float, other: float) -> int:
+        key = (length, scale, other)
+        if key not in self._tables:
+            self._tables[key] = len(self._values)
+            values, slopes = tabulate(self.setting.kernel, self.noise, *key)
+            self._values.append(values)
+            self._slopes.append(slopes)
+        return self._tables[key]
+
+    def _interpolate(self, r, constants):
+        u = jnp.abs(r) * constants["unit"]
+        last = self.values.shape[1] - 1
+        cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(u)), 0, last - 1).astype(jnp.int32)
+        index = constants["table"] * (last + 1) + cell
+        values, slopes = jnp.asarray(self.values).ravel(), jnp.asarray(self.slopes).ravel()
+        y0, y1, m0, m1 = values[index], values[index + 1], slopes[index], slopes[index + 1]
+        t = jnp.minimum(u - cell, 1.0)
+        beyond = jnp.maximum(u - last, 0.0)
+        cubic = (
+            y0
+            + t * m0
+            + t**2 * (3 * (y1 - y0) - 2 * m0 - m1)
+            + t**3 * (2 * (y0 - y1) + m0 + m1)
+        )
+        return constants["mask"] * (cubic + beyond * m1)
+
+
+def tabulate(kernel: Kernel, noise: Noise, length: float, scale: float, other: float):
+    """(log e, slope per step) on |r| = 0, h, 2h, …: one noise if `other` is 0, else two."""
+    assert isinstance(noise, LocationScale)
+    width = np.sqrt(length**2 + scale**2 + other**2)
+    grid = np.arange(int(TABLE_REACH / TABLE_STEP) + 1) * TABLE_STEP * width
+
+    def integrate(function, s, points):
+        nodes, weights = fine_rule(noise, length / s)
+        result = np.empty(len(points))
+        for start in range(0, len(points), 256):
+            block = points[start : start + 256]
+            result[start : start + 256] = function(np.abs(block[:, None] - s * nodes)) @ weights
+        return result
+
+    def profile(r):
+        return np.asarray(kernel.profile(r / length))
+
+    with jax.enable_x64(True):
+        values = integrate(profile, scale, grid)
+        if other > 0:
+            # The inner integral is smooth: spline it on a finer grid, then integrate again.
+            reach = np.concatenate(
+                [np.arange(0, 2 * TABLE_REACH, TABLE_STEP / 2), np.geomspace(64, 2e4, 400)]
+            )
+            inner_grid = reach * np.sqrt(length**2 + scale**2)
+            inner = integrate(profile, scale, inner_grid)
+            spline = CubicSpline(inner_grid, np.log(np.maximum(inner, TINY)))
+            values = integrate(lambda r: np.exp(spline(r)), other, grid)
+    logs = np.log(np.maximum(values, TINY))
+    slopes = CubicSpline(grid, logs, bc_type=((1, 0.0), "not-a-knot"))(grid, 1)
+    return logs, slopes * TABLE_STEP * width
+
+
+def _distinct_tables(setting: Setting) -> int:
+    design = setting.design
+    pairs = np.stack(
+        [
+            setting.lengthscale[design.pair_left],
+            setting.scale[design.pair_left],
+            setting.scale[design.pair_right],
+        ],
+        axis=-1,
+    )
+    return len(np.unique(pairs.reshape(-1, 3), axis=0))
+
+
+class Quadrature(Embedding):
+    """Any law that is independent over outputs, as nodes and weights of its own."""
+
+    def __init__(self, setting: Setting, noise: Noise):
+        super().__init__(setting, noise)
+        if not isinstance(noise, LocationScale):
+            _check_normalised(noise)
+
+    def represent(self, w, s):
+        return nodes_and_weights(self.noise, w, s)
+
+    def data_constants(self):
+        return self._constants(self.setting.design.data_atoms)
+
+    def pair_constants(self):
+        return self._constants(self.setting.design.pair_left)
+
+    def _constants(self, atoms):
+        return {
+            "length": self.setting.lengthscale[atoms],
+            "mask": self.setting.design.mask[atoms].astype(float),
+        }
+
+    def log_data(self, y, representation, constants):
+        nodes, weights = representation
+        r = (y[..., None] - nodes) / constants["length"][..., None]
+        total = jnp.sum(weights * self.setting.kernel.profile(r), axis=-1)
+        return constants["mask"] * jnp.log(total + TINY)
+
+    def log_pair(self, left, right, constants):
+        (nodes, weights), (other_nodes, other_weights) = left, right
+        length = constants["length"][..., None, None]
+        r = (nodes[..., :, None] - other_nodes[..., None, :]) / length
+        total = jnp.einsum(
+            "...q,...qr,...r->...", weights, self.setting.kernel.profile(r), other_weights
+        )
+        return constants["mask"] * jnp.log(total + TINY)
+
+
+def _check_normalised(noise: Noise):
+    for location, s in ((5.0, 1.0), (20.0, 2.0)):
+        mass = total_mass(noise, location, s)
+        if not abs(mass - 1) < 0.01:
+            raise InputError(
+                f"{type(noise).__name__} does not integrate to 1: its mass is {mass:.4g} at w = "
+                f"{location:g}, s = {s:g}; normalise `log_pdf`, and let s be its scale."
+            )
+
+
+class ByOutput(Embedding):
+    """Outputs with noise of different kinds: each entry takes the factor of its own kind."""
+
+    def __init__(self, setting: Setting, parts: list[Embedding], kind: np.ndarray):
+        super().__init__(setting)
+        self.parts, self.kind = parts, kind
+
+    def represent(self, w, s):
+        return tuple(part.represent(w, s) for part in self.parts)
+
+    def data_constants(self):
+        kind = self.kind[self.setting.design.data_atoms]
+        return (kind, tuple(part.data_constants() for part in self.parts))
+
+    def pair_constants(self):
+        kind = self.kind[self.setting.design.pair_left]
+        return (kind, tuple(part.pair_constants() for part in self.parts))
+
+    def log_data(self, y, representation, constants):
+        kind, each = constants
+        logs = [p.log_data(y, r, c) for p, r, c in zip(self.parts, representation, each, strict=True)]
+        return _select(kind, logs)
+
+    def log_pair(self, left, right, constants):
+        kind, each = constants
+        logs = [
+            part.log_pair(a, b, c)
+            for part, a, b, c in zip(self.parts, left, right, each, strict=True)
+        ]
+        return _select(kind, logs)
+
+
+def _select(kind, logs):
+    return sum(jnp.where(kind == i, log, 0.0) for i, log in enumerate(logs))

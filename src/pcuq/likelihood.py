@@ -1,0 +1,108 @@
+"""Predictions at the atoms, and the usual log-likelihood.
+
+    log p(y | θ) = Σ over observed entries of log p(y_ic | w_c(x_i), s_ic),
+
+constants included, in the units of the data: what Bayes and the starting fit use.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from pcuq._x64 import x64
+from pcuq.errors import InputError
+from pcuq.problem import Predictor, Problem
+
+
+@x64
+def log_likelihood(problem: Problem, theta) -> Float[Array, ""]:
+    """log p(y | θ), constants included; −∞ where the model cannot be solved."""
+    return log_likelihood_function(problem, problem.predictor())(point(problem, theta))
+
+
+def log_likelihood_function(problem: Problem, predictor: Predictor):
+    """θ ↦ log p(y | θ), on a given way of solving the model."""
+    of_outputs = log_likelihood_of_outputs(problem)
+    return lambda theta: of_outputs(*predictor(theta), theta)
+
+
+def log_likelihood_of_outputs(problem: Problem):
+    """(outputs at the points, ok, θ) ↦ log p(y | θ)."""
+    data = problem.data
+    observed = jnp.asarray(data.observed)
+
+    def log_density(outputs, ok, theta):
+        scales = _scales_at_points(problem, outputs, theta)
+        of_row = problem.points.of_row
+        w = outputs[of_row][:, problem.columns]
+        static = jnp.asarray(problem.scale.static)
+        s = static if scales is None else jnp.where(static > 0, static, scales[of_row])
+        good = (s > 0) & jnp.isfinite(s)
+        ok = ok & jnp.all(good | ~observed)
+        s = jnp.where(good & observed, s, 1.0)
+        if data.noises[0].joint:
+            return jnp.where(ok, jnp.sum(data.noise.log_prob(jnp.asarray(data.y), w, s)), -jnp.inf)
+        total = 0.0
+        for column, noise in enumerate(data.noises):
+            values = w[:, column]
+            if noise.transform != "identity" or noise.discrete:
+                positive = (values > 0) | ~observed[:, column]
+                ok = ok & jnp.all(positive)
+                values = jnp.where(values > 0, values, 1.0)
+            y = jnp.where(observed[:, column], jnp.asarray(data.y[:, column]), 1.0)
+            terms = noise.log_prob(y, values, s[:, column])
+            total = total + jnp.sum(jnp.where(observed[:, column], terms, 0.0))
+        return jnp.where(ok, total, -jnp.inf)
+
+    return log_density
+
+
+def predictions(problem: Problem, outputs: Array, ok: Array, theta: Float[Array, " p"]):
+    """(w, s, ok) at the atoms from the outputs at the points, w on the scale of the kernels."""
+    design = problem.design
+    scales = _scales_at_points(problem, outputs, theta)
+    w = outputs[:, problem.columns]
+    on_scale = []
+    for column, noise in enumerate(problem.data.noises):
+        values = w[:, column]
+        if noise.transform != "identity" or noise.discrete:
+            ok = ok & jnp.all(values > 0)
+            values = jnp.where(values > 0, values, 1.0)
+        on_scale.append(noise.forward(values))
+    w = jnp.stack(on_scale, axis=-1)[design.atom_points[:, None], design.columns]
+    if scales is None:
+        s = jnp.asarray(
+            np.take_along_axis(problem.scale.static[design.atom_rows], design.columns, axis=1)
+        )
+        s = jnp.where(design.mask, s, 1.0)
+    else:
+        static = np.take_along_axis(problem.scale.static[design.atom_rows], design.columns, axis=1)
+        s = jnp.where(static > 0, static, scales[design.atom_points[:, None], design.columns])
+        good = (s > 0) & jnp.isfinite(s)
+        ok = ok & jnp.all(good | ~design.mask)
+        s = jnp.where(good & design.mask, s, 1.0)
+    return jnp.where(ok, w, 0.0), jnp.where(ok, s, 1.0), ok
+
+
+def _scales_at_points(problem: Problem, outputs: Array, theta: Array):
+    """(G, d) scales at the points, None where the scale does not depend on θ."""
+    if not problem.scale.depends_on_theta:
+        return None
+    covariates = problem.points.covariates
+    x = None if covariates[0] is None else jnp.concatenate([jnp.asarray(x) for x in covariates])
+    first_row = np.unique(problem.points.of_row, return_index=True)[1]
+    values = problem.parameters.constrain(theta)
+    return problem.scale(values, first_row, outputs, x)
+
+
+def point(problem: Problem, theta) -> Float[Array, " p"]:
+    """θ as an array of the right shape."""
+    theta = jnp.asarray(theta).astype(jnp.float64)
+    if theta.shape != (len(problem.parameters),):
+        raise InputError(
+            f"θ needs one number per parameter ({', '.join(problem.parameters)}): "
+            f"got shape {theta.shape}."
+        )
+    return theta

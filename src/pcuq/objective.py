@@ -1,0 +1,344 @@
+"""v, κ0, κ, MMD² and the joint log density of a particle system, with its gradient.
+
+    κ(θ, ϑ)  = C − v(θ) − v(ϑ) + κ0(θ, ϑ),        κ(θ, θ) = MMD²(P_n, P_θ)
+    MMD²(P_n, P_Q) = ∬ κ dQ dQ
+    log π(Θ) = Σ_i log q0(θ_i) + (1/λ) [ Σ_i v(θ_i) − (1/(N−1)) Σ_{i<j} κ0(θ_i, θ_j) ]
+
+One object computes them, and every sampler uses it. The gradient is the Jacobian of a particle's
+predictions times the gradient of the energy in the space of predictions. A particle whose solve
+failed has v = 0 and κ0 = 0 with every particle, and the prior's gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from pcuq._x64 import x64
+from pcuq.embedding import make_embedding
+from pcuq.errors import InputError
+from pcuq.likelihood import point, predictions
+from pcuq.pairs import PairSum
+from pcuq.problem import Predictor, Problem
+from pcuq.start import noise_at_starting_fit
+
+# Entries of the data term that are held at once: (particles, datum-atom pairs, outputs).
+DATA_TILE = 2**21
+
+
+class Features(NamedTuple):
+    """What the energy needs of particles: predictions as the embedding represents them."""
+
+    representation: Any  # pytree with leaves (N, M, ...)
+    ok: Bool[Array, " N"]
+
+
+class Objective:
+    """The energy of particles for one problem, on one way of solving its model."""
+
+    @x64
+    def __init__(
+        self,
+        problem: Problem,
+        predictor: Predictor | None = None,
+        lengthscale: np.ndarray | None = None,
+        mode: str | None = None,
+        force: str | None = None,
+    ):
+        self.problem = problem
+        self.mode = mode or ("forward" if len(problem.parameters) <= 24 else "reverse")
+        self.predictor = predictor or problem.predictor(mode=self.mode)
+        self.lengthscale = default_lengthscale(problem) if lengthscale is None else lengthscale
+        data, scale = problem.data, problem.scale
+        self.embedding = make_embedding(
+            problem.design,
+            problem.kernel,
+            data.noises,
+            self.lengthscale,
+            None if scale.depends_on_theta else scale.static,
+            force,
+        )
+        self.pairs = PairSum(self.embedding)
+        self.y = _on_kernel_scale(problem)
+        self.data_constants = jax.tree.map(jnp.asarray, self.embedding.data_constants())
+
+    @property
+    def constant(self) -> float:
+        """C = (1/n²) Σ_ij k_X(x_i, x_j) k(y_i, y_j)."""
+        design, kernel = self.problem.design, self.problem.kernel
+        i, j = design.self_left, design.self_right
+        columns, mask = _datum_columns(self.problem), _datum_mask(self.problem)
+        r = (self.y[i] - self.y[j]) / self.lengthscale[columns][i]
+        with jax.enable_x64(True):
+            factors = np.where(mask[i], np.asarray(kernel.profile(jnp.asarray(r))), 1.0)
+        return float(np.sum(design.self_weights * np.prod(factors, axis=1)))
+
+    # --- one particle -----------------------------------------------------------------------
+
+    def representation(self, theta: Float[Array, " p"]) -> tuple[Any, Bool[Array, ""]]:
+        """Predictions of one particle at the atoms, and whether they can be used."""
+        w, s, ok = predictions(self.problem, *self.predictor(theta), theta)
+        return self.embedding.represent(w, s), ok
+
+    def data_term(self, representation: Any) -> Float[Array, ""]:
+        """v of one particle that is ok."""
+        design = self.problem.design
+        taken = jax.tree.map(lambda leaf: leaf[design.data_atoms], representation)
+        e = self.embedding.data(jnp.asarray(self.y)[design.data_index], taken, self.data_constants)
+        return jnp.sum(design.data_weights * e)
+
+    # --- many particles ---------------------------------------------------------------------
+
+    def features(self, thetas: Float[Array, "N p"]) -> Features:
+        return Features(*jax.vmap(self.representation)(thetas))
+
+    def data_terms(self, features: Features) -> Float[Array, " N"]:
+        v = self._map_data(self.data_term, features.representation)
+        return jnp.where(features.ok, v, 0.0)
+
+    def pair_block(self, a: Features, b: Features) -> Float[Array, "A B"]:
+        """κ0 between all of a and all of b."""
+        block = self.pairs.block(a.representation, b.representation)
+        return jnp.where(a.ok[:, None] & b.ok[None, :], block, 0.0)
+
+    def pair_rows(self, a: Features, b: Features, c: Array) -> Float[Array, " A"]:
+        """Σ_b c_b κ0(a, b)."""
+        rows = self.pairs.rows(a.representation, b.representation, jnp.where(b.ok, c, 0.0))
+        return jnp.where(a.ok, rows, 0.0)
+
+    def log_priors(self, thetas: Float[Array, "N p"]) -> Float[Array, " N"]:
+        return jax.vmap(self.problem.parameters.log_prior)(thetas)
+
+    # --- the joint density ------------------------------------------------------------------
+
+    def joint_log_density(self, thetas: Float[Array, "N p"], lam: Array) -> Float[Array, ""]:
+        """log π(Θ) up to a constant."""
+        features = self.features(thetas)
+        v = self.data_terms(features)
+        energy = jnp.sum(v) - self._pair_energy(features)
+        return jnp.sum(self.log_priors(thetas)) + energy / lam
+
+    def _pair_energy(self, features: Features):
+        count = len(features.ok)
+        if count == 1:
+            return 0.0
+        ones = jnp.ones(count)
+        rows = self.pair_rows(features, features, ones)
+        own = jax.vmap(lambda r: self.pairs.block(*(jax.tree.map(lambda x: x[None], r),) * 2)[0, 0])
+        diagonal = jnp.where(features.ok, own(features.representation), 0.0)
+        # The diagonal is left out: the pair sum is over i < j.
+        return 0.5 * jnp.sum(rows - diagonal) / (count - 1)
+
+    def joint_value_and_gradient(self, thetas: Float[Array, "N p"], lam: Array):
+        """log π(Θ) and its gradient (N, p): what MALA moves by and accepts by."""
+        log_prior, prior_gradient = self.prior_and_gradient(thetas)
+        features, pull_back = self.features_and_pull_back(thetas)
+        v, v_gradient = self.data_terms_and_gradient(features)
+        count = len(thetas)
+        energy, energy_gradient = jnp.sum(v), v_gradient
+        if count > 1:
+            rows, row_gradient = self.pairs.rows_and_gradient(
+                features.representation,
+                features.representation,
+                jnp.where(features.ok, 1.0, 0.0),
+                exclude_self=True,
+            )
+            rows = jnp.where(features.ok, rows, 0.0)
+            energy = energy - 0.5 * jnp.sum(rows) / (count - 1)
+            energy_gradient = jax.tree.map(
+                lambda g, h: g - h / (count - 1), v_gradient, row_gradient
+            )
+        gradient = pull_back(energy_gradient)
+        return jnp.sum(log_prior) + energy / lam, prior_gradient + gradient / lam
+
+    def prior_and_gradient(self, thetas):
+        return jax.vmap(jax.value_and_grad(self.problem.parameters.log_prior))(thetas)
+
+    def data_terms_and_gradient(self, features: Features):
+        v, gradient = self._map_data(jax.value_and_grad(self.data_term), features.representation)
+        return jnp.where(features.ok, v, 0.0), gradient
+
+    def features_and_pull_back(self, thetas: Float[Array, "N p"]):
+        """Features, and the map from gradients in their space to gradients in θ."""
+        if self.mode == "forward":
+
+            def push(theta):
+                def along(direction):
+                    return jax.jvp(self.representation, (theta,), (direction,), has_aux=False)
+
+                (representation, ok), (jacobian, _) = jax.vmap(
+                    along, out_axes=((None, None), (-1, None))
+                )(jnp.eye(len(theta)))
+                return representation, ok, jacobian
+
+            representation, ok, jacobian = jax.vmap(push)(thetas)
+
+            def pull_back(gradient):
+                parts = jax.tree.map(
+                    lambda g, j: jnp.einsum("na,nap->np", *(_flat(g, 1), _flat(j, 2))),
+                    gradient,
+                    jacobian,
+                )
+                total = sum(jax.tree.leaves(parts))
+                return jnp.where(ok[:, None], total, 0.0)
+
+            return Features(representation, ok), pull_back
+
+        def forward(theta):
+            return jax.vjp(self.representation, theta, has_aux=True)
+
+        representation, vjps, ok = jax.vmap(forward)(thetas)
+
+        def pull_back(gradient):
+            (total,) = jax.vmap(lambda vjp, g: vjp(g))(vjps, gradient)
+            return jnp.where(ok[:, None], total, 0.0)
+
+        return Features(representation, ok), pull_back
+
+    def _map_data(self, function, representation):
+        particles = len(jax.tree.leaves(representation)[0])
+        design = self.problem.design
+        each = design.data_atoms.size * design.columns.shape[1]
+        batch = max(1, min(particles, DATA_TILE // each))
+        if batch == particles:
+            return jax.vmap(function)(representation)
+        return jax.lax.map(function, representation, batch_size=batch)
+
+
+def default_lengthscale(problem: Problem) -> Float[Array, " d"]:
+    """ℓ_Y: as given, else the noise's sd, or its median over rows where rows differ."""
+    given = problem.kernel.lengthscale_y
+    if given is not None:
+        return np.broadcast_to(np.asarray(given, dtype=float), (problem.data.d,)).copy()
+    needs_fit = problem.scale.depends_on_theta or any(
+        noise.discrete or getattr(noise, "standard_deviation", None) is not None
+        for noise in problem.data.noises
+    )
+    observed, noises = problem.data.observed, problem.data.noises
+    if needs_fit:
+        return noise_at_starting_fit(problem)
+    return np.array(
+        [
+            np.median(noises[c].sd(None, problem.scale.static[observed[:, c], c]))
+            for c in range(problem.data.d)
+        ]
+    )
+
+
+def _on_kernel_scale(problem: Problem) -> np.ndarray:
+    """(n, k) data on the scale where kernels act, 0 where missing."""
+    data, design = problem.data, problem.design
+    with jax.enable_x64(True):
+        columns = [
+            np.asarray(noise.forward(jnp.where(data.observed[:, c], data.y[:, c], 1.0)))
+            for c, noise in enumerate(data.noises)
+        ]
+    table = np.stack(columns, axis=-1)
+    values = np.take_along_axis(table[design.rows], _datum_columns(problem), axis=1)
+    return np.where(_datum_mask(problem), values, 0.0)
+
+
+def _datum_columns(problem: Problem) -> np.ndarray:
+    if problem.kernel.combine == "product":
+        return np.tile(np.arange(problem.data.d), (problem.data.n, 1))
+    return np.nonzero(problem.data.observed)[1][:, None]
+
+
+def _datum_mask(problem: Problem) -> np.ndarray:
+    if problem.kernel.combine == "product":
+        return problem.data.observed
+    return np.ones((int(problem.data.observed.sum()), 1), dtype=bool)
+
+
+def _flat(array, trailing: int):
+    """(N, …) → (N, a), or (N, …, p) → (N, a, p)."""
+    if trailing == 1:
+        return array.reshape(len(array), -1)
+    return array.reshape(len(array), -1, array.shape[-1])
+
+
+# --- public functions ---------------------------------------------------------------------------
+
+
+@x64
+def kappa(problem: Problem, theta, vartheta) -> Float[Array, ""]:
+    """κ(θ, ϑ): the inner product of P_n − P_θ with P_n − P_ϑ; MMD²(P_n, P_θ) where ϑ = θ."""
+    objective = objective_of(problem)
+    thetas = jnp.stack([point(problem, theta), point(problem, vartheta)])
+    features = objective.features(thetas)
+    v = objective.data_terms(features)
+    first, second = (jax.tree.map(lambda leaf: leaf[i : i + 1], features) for i in (0, 1))
+    return objective.constant - v[0] - v[1] + objective.pair_block(first, second)[0, 0]
+
+
+@x64
+def mmd2(problem: Problem, thetas, weights=None) -> Float[Array, ""]:
+    """MMD²(P_n, P_Q) of weighted particles, Q = Σ_i weight_i δ(θ_i); equal weights by default."""
+    thetas = jnp.atleast_2d(jnp.asarray(thetas, dtype=float))
+    point(problem, thetas[0])
+    if weights is None:
+        weights = jnp.full(len(thetas), 1.0 / len(thetas))
+    weights = jnp.asarray(weights, dtype=float)
+    if weights.shape != (len(thetas),):
+        raise InputError(
+            f"`weights` needs one number per particle ({len(thetas)}): got shape {weights.shape}."
+        )
+    objective = objective_of(problem)
+    features = objective.features(thetas)
+    v = objective.data_terms(features)
+    total = jnp.sum(weights)
+    pairs = weights @ objective.pair_rows(features, features, weights)
+    return objective.constant * total**2 - 2 * total * (weights @ v) + pairs
+
+
+@x64
+def joint_log_density(problem: Problem, regularisation: float) -> Callable[[Array], Array]:
+    """log π of N particles, a callable on (N, p) that works under jit, grad and vmap."""
+    lam = check_regularisation(regularisation)
+    objective = objective_of(problem)
+
+    @jax.custom_vjp
+    def value(thetas):
+        return objective.joint_log_density(thetas, lam)
+
+    def forward(thetas):
+        return objective.joint_value_and_gradient(thetas, lam)
+
+    def backward(gradient, cotangent):
+        return (cotangent * gradient,)
+
+    value.defvjp(forward, backward)
+
+    @x64
+    def log_density(thetas):
+        thetas = jnp.asarray(thetas).astype(jnp.float64)
+        if thetas.ndim != 2 or thetas.shape[1] != len(problem.parameters):
+            raise InputError(
+                f"particles need shape (N, {len(problem.parameters)}): got {thetas.shape}."
+            )
+        return value(thetas)
+
+    return log_density
+
+
+def objective_of(problem: Problem) -> Objective:
+    """The objective on accurate adaptive solves, made once per problem."""
+    known = problem.__dict__.get("_objective")
+    if known is None:
+        known = Objective(problem)
+        object.__setattr__(problem, "_objective", known)
+    return known
+
+
+def check_regularisation(value) -> float:
+    if isinstance(value, str):
+        raise InputError(f"`regularisation` needs a number λ > 0: got {value!r}.")
+    number = float(value)
+    if not (np.isfinite(number) and number > 0):
+        raise InputError(f"`regularisation` needs a finite λ > 0: got {value}.")
+    return number

@@ -1,0 +1,275 @@
+"""Named parameters, their bijectors and the prior Q0.
+
+θ in R^p is unconstrained. A parameter's natural value is
+
+    value = T(s),   s = θ              where there are no bounds,
+                    s = a + (b − a) sigmoid(θ)   where there are: a < s < b,
+
+with T the identity, exp or 10^(·), and a, b the bounds on the scale of s. Q0 has a density on θ: a
+prior stated for the natural value or for s is carried over with its Jacobian.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+
+from pcuq.errors import InputError
+
+TRANSFORMS = ("logit", "log", "log10", "identity", "interval")
+PRIOR_SCALES = ("unconstrained", "natural", "scale")
+# Bijector images at these points must have positive prior density: the prior has to cover them.
+PROBES = np.array([-6.0, -2.0, -0.5, 0.0, 0.5, 2.0, 6.0])
+# Tries at a prior draw inside the range; at least a tenth of the prior must lie there.
+CANDIDATES = 64
+LEAST_INSIDE = 0.1
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One unknown: how it is made unconstrained, and what is believed of it beforehand.
+
+    `transform`: "logit" (0, 1), or (lower, upper) where given; "interval" the same with both
+    bounds required; "log" and "log10" for positive values, within (lower, upper) where both are
+    given; "identity" for any real value, within bounds where given.
+    `prior`: a scalar numpyro distribution, Normal(0, 1) by default, of θ
+    (`prior_on="unconstrained"`), of the value (`"natural"`) or of its logarithm for the log
+    transforms (`"scale"`).
+    """
+
+    transform: str = "logit"
+    prior: dist.Distribution | None = None
+    prior_on: str = "unconstrained"
+    lower: float | None = None
+    upper: float | None = None
+    _bounds: tuple[float, float] | None = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        if self.transform not in TRANSFORMS:
+            raise InputError(
+                f"`transform` needs one of {', '.join(TRANSFORMS)}: got {self.transform!r}."
+            )
+        if self.prior_on not in PRIOR_SCALES:
+            raise InputError(
+                f"`prior_on` needs one of {', '.join(PRIOR_SCALES)}: got {self.prior_on!r}."
+            )
+        object.__setattr__(self, "_bounds", self._scaled_bounds())
+        if self.prior is None:
+            if self.prior_on != "unconstrained":
+                raise InputError(
+                    f"prior_on={self.prior_on!r} needs a `prior`: give one, or leave both out for "
+                    "Normal(0, 1) on the unconstrained scale."
+                )
+            object.__setattr__(self, "prior", dist.Normal(0.0, 1.0))
+        self._check_prior()
+
+    def constrain(self, theta):
+        """θ → natural value."""
+        return self._from_scale(self._scaled(theta))
+
+    def unconstrain(self, value):
+        """Natural value → θ; values outside the parameter's range are refused."""
+        value = np.asarray(value, dtype=float)
+        inside = value > 0 if self.transform in ("log", "log10") else np.isfinite(value)
+        if not np.all(inside & np.isfinite(value)):
+            raise InputError(
+                f"a value of a {self.transform!r} parameter must be finite and in its range: "
+                f"got {value}."
+            )
+        scaled = {"log": np.log, "log10": np.log10}.get(self.transform, lambda v: v)(value)
+        if self._bounds is None:
+            return scaled
+        low, high = self._bounds
+        if not np.all((scaled > low) & (scaled < high)):
+            raise InputError(
+                f"value {value} lies outside ({self._from_scale(low):g}, "
+                f"{self._from_scale(high):g}): move it inside, or widen `lower` and `upper`."
+            )
+        return np.log(scaled - low) - np.log(high - scaled)
+
+    def log_prior(self, theta):
+        """log q0(θ), Jacobian included."""
+        if self.prior_on == "unconstrained":
+            return self.prior.log_prob(theta)
+        scaled = self._scaled(theta)
+        if self.prior_on == "scale":
+            return self.prior.log_prob(scaled) + self._log_scale_slope(theta)
+        log_value_slope = {
+            "log": lambda s: s,
+            "log10": lambda s: s * math.log(10) + math.log(math.log(10)),
+        }.get(self.transform, jnp.zeros_like)(scaled)
+        value = self._from_scale(scaled)
+        return self.prior.log_prob(value) + log_value_slope + self._log_scale_slope(theta)
+
+    def sample(self, key: Array, shape: tuple[int, ...] = ()) -> Array:
+        """Draws of θ from the prior, truncated to the parameter's range where it reaches beyond."""
+        if self.prior_on == "unconstrained":
+            return self.prior.sample(key, shape)
+        candidates = self._to_theta(self.prior.sample(key, (*shape, CANDIDATES)))
+        first_inside = jnp.argmax(jnp.isfinite(candidates), axis=-1, keepdims=True)
+        draw = jnp.take_along_axis(candidates, first_inside, axis=-1)[..., 0]
+        return jnp.where(jnp.isfinite(draw), draw, 0.0)
+
+    def _to_theta(self, draw):
+        """A draw on the prior's scale → θ, NaN or infinite where it lies outside the range."""
+        if self.prior_on == "unconstrained":
+            return draw
+        if self.prior_on == "natural" and self.transform in ("log", "log10"):
+            draw = jnp.log(draw) / (math.log(10) if self.transform == "log10" else 1.0)
+        if self._bounds is None:
+            return draw
+        low, high = self._bounds
+        return jnp.log(draw - low) - jnp.log(high - draw)
+
+    def _scaled(self, theta):
+        if self._bounds is None:
+            return theta
+        low, high = self._bounds
+        return low + (high - low) * jax.nn.sigmoid(theta)
+
+    def _from_scale(self, scaled):
+        if self.transform == "log":
+            return jnp.exp(scaled)
+        if self.transform == "log10":
+            return jnp.exp(scaled * math.log(10))
+        return scaled
+
+    def _log_scale_slope(self, theta):
+        """log ds/dθ: that of the sigmoid where there are bounds."""
+        if self._bounds is None:
+            return jnp.zeros_like(theta)
+        low, high = self._bounds
+        return math.log(high - low) + jax.nn.log_sigmoid(theta) + jax.nn.log_sigmoid(-theta)
+
+    def _scaled_bounds(self) -> tuple[float, float] | None:
+        lower, upper = self.lower, self.upper
+        if self.transform == "logit" and lower is None and upper is None:
+            lower, upper = 0.0, 1.0
+        if lower is None and upper is None:
+            if self.transform == "interval":
+                raise InputError("an 'interval' parameter needs both `lower` and `upper`.")
+            return None
+        if lower is None or upper is None:
+            if self.transform in ("log", "log10") and lower == 0:
+                return None
+            raise InputError(
+                "`lower` and `upper` go together: got only "
+                f"{'upper' if lower is None else 'lower'}; give both, or use 'log' for a value "
+                "that is only positive."
+            )
+        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+            raise InputError(
+                f"`lower` and `upper` must be finite with lower < upper: got {lower}, {upper}."
+            )
+        if self.transform in ("log", "log10"):
+            if lower <= 0:
+                raise InputError(f"a {self.transform!r} parameter needs `lower` > 0: got {lower}.")
+            logarithm = math.log if self.transform == "log" else math.log10
+            return logarithm(lower), logarithm(upper)
+        return float(lower), float(upper)
+
+    def _check_prior(self):
+        prior = self.prior
+        if not isinstance(prior, dist.Distribution):
+            raise InputError(
+                f"`prior` must be a numpyro distribution: got {type(prior).__name__}; for example "
+                "numpyro.distributions.Normal(0, 1)."
+            )
+        if prior.batch_shape or prior.event_shape or prior.support.is_discrete:
+            raise InputError(
+                "`prior` must be a continuous distribution of one number: got "
+                f"{type(prior).__name__} with batch shape {prior.batch_shape} and event shape "
+                f"{prior.event_shape}; give each parameter its own."
+            )
+        with jax.enable_x64(True):
+            log_density = np.asarray(jax.vmap(self.log_prior)(jnp.asarray(PROBES)))
+            draws = prior.sample(jax.random.key(0), (1000,))
+            inside = float(jnp.mean(jnp.isfinite(self._to_theta(draws))))
+        if not np.all(np.isfinite(log_density)):
+            probe = PROBES[~np.isfinite(log_density)][0]
+            raise InputError(
+                f"the prior {type(prior).__name__} gives no density to the {self.prior_on} value "
+                f"that the {self.transform!r} transform makes of θ = {probe:g} "
+                f"({float(self.constrain(probe)):g}): set `lower` and `upper` to the prior's "
+                "support, or choose a transform whose range the prior covers."
+            )
+        if self.prior_on != "unconstrained" and inside < LEAST_INSIDE:
+            raise InputError(
+                f"only {inside:.0%} of the prior {type(prior).__name__} lies in the range of the "
+                f"{self.transform!r} transform: choose a prior for values in that range."
+            )
+
+
+class Parameters(Mapping[str, Parameter]):
+    """The named parameters of a model, in order: θ[i] belongs to the i-th name."""
+
+    def __init__(self, parameters: Mapping[str, Parameter]):
+        if isinstance(parameters, Parameters):
+            parameters = parameters._items
+        if not isinstance(parameters, Mapping) or not parameters:
+            raise InputError(
+                "`parameters` needs a mapping from name to pcuq.Parameter with at least one "
+                f"entry: got {parameters!r}."
+            )
+        for name, parameter in parameters.items():
+            if not isinstance(name, str) or not name:
+                raise InputError(f"a parameter's name must be a non-empty string: got {name!r}.")
+            if not isinstance(parameter, Parameter):
+                raise InputError(
+                    f"parameter {name!r} must be a pcuq.Parameter: got {type(parameter).__name__}."
+                )
+        self._items = dict(parameters)
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return f"Parameters({', '.join(self._items)})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._items)
+
+    def constrain(self, theta: Float[Array, " p"]) -> dict[str, Array]:
+        """θ → natural values by name. Works on one θ; a batch (..., p) gives arrays (...)."""
+        return {
+            name: parameter.constrain(theta[..., i])
+            for i, (name, parameter) in enumerate(self._items.items())
+        }
+
+    def unconstrain(self, values: Mapping[str, float]) -> np.ndarray:
+        """Natural values by name → θ."""
+        missing, unknown = set(self) - set(values), set(values) - set(self)
+        if missing or unknown:
+            raise InputError(
+                f"`values` needs exactly the parameters {', '.join(self)}: "
+                f"missing {sorted(missing)}, unknown {sorted(unknown)}."
+            )
+        return np.stack(
+            [parameter.unconstrain(values[name]) for name, parameter in self.items()], axis=-1
+        )
+
+    def log_prior(self, theta: Float[Array, " p"]) -> Float[Array, ""]:
+        """log q0(θ) = Σ_k log q0_k(θ_k)."""
+        return sum(
+            parameter.log_prior(theta[i]) for i, parameter in enumerate(self._items.values())
+        )
+
+    def sample(self, key: Array, shape: tuple[int, ...] = ()) -> Float[Array, "*shape p"]:
+        """Draws of θ from Q0."""
+        keys = jax.random.split(key, len(self))
+        draws = [p.sample(k, shape) for p, k in zip(self._items.values(), keys, strict=True)]
+        return jnp.stack(draws, axis=-1)

@@ -1,0 +1,275 @@
+"""A problem: a model, data and a kernel, bundled once and never changed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from pcuq._x64 import x64
+from pcuq.data import Data
+from pcuq.design import Design, Points, make_design, make_points
+from pcuq.errors import InputError
+from pcuq.interventions import Intervention
+from pcuq.kernels import GaussianKernel, Kernel
+from pcuq.parameters import Parameters
+
+# Beyond this a trajectory has exploded: squares of differences must not overflow.
+LARGEST_OUTPUT = 1e100
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be inferred: `model` says what can happen, `data` what did.
+
+    `kernel`: pcuq.GaussianKernel() by default. `conditions`: {label: Intervention, list of them,
+    or None for the unchanged model} for the labels in `data.condition`.
+    `nominal`: a θ known beforehand to be sensible, tried as a start.
+    """
+
+    model: Any
+    data: Data
+    kernel: Kernel | None = None
+    conditions: Mapping[str, Any] | None = None
+    nominal: Any = None
+    points: Points = field(init=False, repr=False)
+
+    def __post_init__(self):
+        for attribute in ("parameters", "outputs", "constants", "do", "solver"):
+            if not hasattr(self.model, attribute):
+                raise InputError(
+                    "`model` needs a pcuq.ODEModel, pcuq.FunctionModel or the like: got "
+                    f"{type(self.model).__name__}."
+                )
+        if not isinstance(self.data, Data):
+            raise InputError(f"`data` needs a pcuq.Data: got {type(self.data).__name__}.")
+        if self.kernel is None:
+            object.__setattr__(self, "kernel", GaussianKernel())
+        if not isinstance(self.kernel, Kernel):
+            raise InputError(
+                f"`kernel` needs a kernel such as pcuq.GaussianKernel(): got {self.kernel!r}."
+            )
+        self._check_outputs()
+        self._check_noise_names()
+        self._check_conditions()
+        object.__setattr__(self, "points", make_points(self.data))
+        self._check_covariates()
+        if self.nominal is not None:
+            nominal = np.asarray(self.nominal, dtype=float)
+            if nominal.shape != (len(self.parameters),) or not np.isfinite(nominal).all():
+                raise InputError(
+                    f"`nominal` needs {len(self.parameters)} finite numbers: got {self.nominal}."
+                )
+            object.__setattr__(self, "nominal", nominal)
+
+    @property
+    def parameters(self) -> Parameters:
+        return self.model.parameters
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the data's columns."""
+        return self.data.outputs if self.data.outputs is not None else tuple(self.model.outputs)
+
+    @cached_property
+    def columns(self) -> np.ndarray:
+        """Which of the model's outputs each column of the data is."""
+        return np.array([self.model.outputs.index(name) for name in self.outputs])
+
+    @cached_property
+    def scale(self) -> Scale:
+        return Scale(self)
+
+    @cached_property
+    def design(self) -> Design:
+        return make_design(self.data, self.kernel, self.points, self.scale.static)
+
+    def model_for(self, condition: str | None):
+        """The model as it is under one experimental condition."""
+        if condition is None or self.conditions is None:
+            return self.model
+        if condition not in self.conditions:
+            raise InputError(
+                f"unknown condition {condition!r}: the problem has {sorted(self.conditions)}."
+            )
+        change = self.conditions[condition]
+        return self.model if change is None else self.model.do(change)
+
+    def predictor(self, representatives: np.ndarray | None = None, **options) -> Predictor:
+        """The model at all points of the data; options as `model.solver` takes them."""
+        return Predictor(self, representatives, **options)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of data, names, kernel and conditions, to tell one problem from another."""
+        digest = hashlib.sha256()
+        data = self.data
+        for array in (data.y, data.x, data.condition):
+            digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+        kernel = {k: str(v) for k, v in vars(self.kernel).items()}
+        noise = [(type(noise).__name__, noise.transform) for noise in data.noises]
+        constants = sorted((k, float(v)) for k, v in self.model.constants.items())
+        described = (
+            self.parameters.names,
+            tuple((p.transform, p.prior_on, p.lower, p.upper) for p in self.parameters.values()),
+            tuple(self.outputs),
+            constants,
+            type(self.kernel).__name__,
+            kernel,
+            noise,
+            sorted((self.conditions or {}).items(), key=lambda item: item[0]),
+        )
+        digest.update(repr(described).encode())
+        digest.update(self.scale.static.tobytes())
+        return digest.hexdigest()
+
+    def _check_outputs(self):
+        known = tuple(self.model.outputs)
+        if self.data.outputs is None:
+            if self.data.d != len(known):
+                raise InputError(
+                    f"`y` needs one column per output of the model ({', '.join(known)}): got "
+                    f"{self.data.d} columns; name the measured ones with Data(..., outputs=[...])."
+                )
+            return
+        unknown = [name for name in self.data.outputs if name not in known]
+        if unknown:
+            raise InputError(
+                f"the data name outputs {unknown} that the model does not have: it has "
+                f"{', '.join(known)}."
+            )
+
+    def _check_noise_names(self):
+        known = {**dict.fromkeys(self.parameters), **dict.fromkeys(self.model.constants)}
+        for noise in self.data.noises:
+            parts = noise.scale if isinstance(noise.scale, (list, tuple)) else [noise.scale]
+            for part in parts:
+                if isinstance(part, str) and part not in known:
+                    raise InputError(
+                        f"the noise scale names {part!r}, which is no parameter or constant of "
+                        f"the model: it has {', '.join(known)}."
+                    )
+
+    def _check_conditions(self):
+        if self.conditions is None:
+            return
+        if not isinstance(self.conditions, Mapping):
+            raise InputError("`conditions` needs a mapping from label to pcuq.Intervention.")
+        missing = sorted(set(self.data.condition.tolist()) - set(self.conditions) - {""})
+        if missing:
+            raise InputError(
+                f"the data have conditions {missing} that `conditions` does not define: add them, "
+                "with None where the model is unchanged."
+            )
+        for label, change in self.conditions.items():
+            changes = change if isinstance(change, (list, tuple)) else [change]
+            if not all(part is None or isinstance(part, Intervention) for part in changes):
+                raise InputError(
+                    f"condition {label!r} needs a pcuq.Intervention, a list of them or None."
+                )
+            if change is not None:
+                self.model.do(change)
+        if "" in self.data.condition and "" not in self.conditions:
+            object.__setattr__(self, "conditions", {**self.conditions, "": None})
+
+    def _check_covariates(self):
+        start = getattr(self.model, "t0", None)
+        if start is None:
+            return
+        if self.data.x is None or self.data.x.ndim != 1:
+            raise InputError("data for an ODE model need one time per row: give `x`.")
+        if self.data.x.min() < start:
+            raise InputError(
+                f"the first measurement, at {self.data.x.min():g}, lies before the model's start "
+                f"t0 = {start:g}: set t0 to the time of the initial state."
+            )
+        lengthscale = self.kernel.lengthscale_y
+        if np.ndim(lengthscale) == 1 and len(lengthscale) != self.data.d:
+            raise InputError(
+                f"`lengthscale_y` needs one number per output ({self.data.d}): "
+                f"got {len(lengthscale)}."
+            )
+
+
+class Scale:
+    """The noise scale s of every row and output: known numbers, parameters or callables."""
+
+    def __init__(self, problem: Problem):
+        data = problem.data
+        self.problem = problem
+        self.static = np.zeros((data.n, data.d))  # 0 where it depends on θ
+        self.named: dict[int, str] = {}
+        self.computed: dict[int, tuple[Any, int]] = {}
+        for column, noise in enumerate(data.noises):
+            width = 1 if isinstance(data.noise, tuple) else data.d
+            position = 0 if isinstance(data.noise, tuple) else column
+            scale = noise.scale
+            if callable(scale):
+                self.computed[column] = (scale, position)
+                continue
+            if isinstance(scale, (list, tuple)) and any(isinstance(s, str) for s in scale):
+                scale = scale[position]
+            if isinstance(scale, str):
+                self.named[column] = scale
+                continue
+            values = np.asarray(scale, dtype=float)
+            if values.ndim == 0:
+                self.static[:, column] = values
+            else:
+                self.static[:, column] = np.broadcast_to(values, (data.n, width))[:, position]
+
+    @property
+    def depends_on_theta(self) -> bool:
+        return bool(self.named or self.computed)
+
+    def __call__(self, values: Mapping[str, Array], rows: np.ndarray, w: Array, x: Any) -> Array:
+        """(m, d) scales for rows of the table, given the model's outputs w (m, d_model) there."""
+        static = jnp.asarray(self.static[rows])
+        if not self.depends_on_theta:
+            return static
+        known = {**self.problem.model.constants, **values}
+        columns = [static[:, column] for column in range(static.shape[1])]
+        for column, name in self.named.items():
+            columns[column] = jnp.broadcast_to(known[name], (len(rows),))
+        for column, (function, position) in self.computed.items():
+
+            def of_row(x_row, w_row, function=function, position=position):
+                outputs = dict(zip(self.problem.model.outputs, w_row, strict=True))
+                scale = jnp.asarray(function(x_row, outputs, known))
+                return scale if scale.ndim == 0 else scale[position]
+
+            columns[column] = jax.vmap(of_row, in_axes=(None if x is None else 0, 0))(x, w)
+        return jnp.stack(columns, axis=-1)
+
+
+class Predictor:
+    """θ ↦ the model's outputs at all points of the data, and whether the solve succeeded."""
+
+    @x64
+    def __init__(self, problem: Problem, representatives=None, **options):
+        self.problem = problem
+        values = None
+        if representatives is not None:
+            thetas = jnp.atleast_2d(jnp.asarray(representatives, dtype=float))
+            values = {k: np.asarray(v) for k, v in problem.parameters.constrain(thetas).items()}
+        self.solvers = [
+            problem.model_for(label).solver(x, representatives=values, **options)
+            for label, x in zip(problem.points.labels, problem.points.covariates, strict=True)
+        ]
+
+    def __call__(self, theta: Float[Array, " p"]) -> tuple[Float[Array, "G d"], Bool[Array, ""]]:
+        values = self.problem.parameters.constrain(theta)
+        parts, fine = zip(*(solver(values) for solver in self.solvers), strict=True)
+        w = jnp.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
+        ok = jnp.all(jnp.stack(fine)) & jnp.all(jnp.abs(w) < LARGEST_OUTPUT)
+        return jnp.where(ok, w, 0.0), ok
+
+    def describe(self) -> list[dict]:
+        return [solver.describe() for solver in self.solvers]

@@ -1,0 +1,193 @@
+"""Where to begin: the best fit from many starts, found without knowing the truth.
+
+Levenberg–Marquardt ascent of the log posterior from prior draws (and the nominal point). Curvature
+is Fisher's, J_wᵀ diag(1/sd²) J_w + J_sᵀ diag(2/s²) J_s + the prior's; the likelihood is tempered
+first, its sd multiplied by the factors below, because far from the data an oscillating model has
+local optima everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from pcuq._x64 import x64
+from pcuq.errors import ComputationError
+from pcuq.likelihood import (
+    log_likelihood_function,
+    log_likelihood_of_outputs,
+    predictions,
+)
+from pcuq.problem import Predictor, Problem
+
+STARTS = 32  # kept out of SURVEYED prior draws, the best by tempered likelihood
+SURVEYED = 256
+TEMPERING = (30.0, 10.0, 3.0, 1.0)
+ITERATIONS = (10, 10, 10, 25)  # at each temperature
+LONGEST_MOVE = 3.0
+
+
+class Start(NamedTuple):
+    """End points of the ascents, best first."""
+
+    thetas: Float[np.ndarray, "K p"]
+    log_posterior: Float[np.ndarray, " K"]
+    covariance: Float[np.ndarray, "p p"]  # inverse curvature at the best one
+
+    @property
+    def best(self) -> np.ndarray:
+        return self.thetas[0]
+
+
+@x64
+def starting_fit(problem: Problem, seed: int = 0) -> Start:
+    """Multi-start fit, made once per problem and seed."""
+    known = problem.__dict__.setdefault("_starts", {})
+    if seed not in known:
+        known[seed] = _starting_fit(problem, seed)
+    return known[seed]
+
+
+def _starting_fit(problem: Problem, seed: int) -> Start:
+    draws = problem.parameters.sample(jax.random.key(seed), (SURVEYED,))
+    if problem.nominal is not None:
+        draws = draws.at[0].set(problem.nominal)
+    predictor = problem.predictor(np.asarray(draws[:64]), mode="forward")
+    climb = jax.jit(jax.vmap(_ascent(problem, predictor)))
+    tempered = jax.jit(jax.vmap(_tempered_posterior(problem, predictor), in_axes=(0, None)))
+    values = np.asarray(tempered(draws, TEMPERING[0]))
+    if not np.isfinite(values).any():
+        raise ComputationError(
+            f"none of {SURVEYED} prior draws can be solved: check the model's right-hand side and "
+            "initial state, or narrow the priors to values at which it can be solved."
+        )
+    order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
+    chosen = order[:STARTS]
+    if problem.nominal is not None and 0 not in chosen:
+        chosen = np.concatenate([[0], chosen[:-1]])
+    ends, posterior, curvature = map(np.asarray, climb(draws[chosen]))
+    posterior = np.where(np.isfinite(posterior), posterior, -np.inf)
+    order = np.argsort(-posterior, kind="stable")
+    order = order[np.isfinite(posterior[order])]
+    return Start(ends[order], posterior[order], np.linalg.inv(curvature[order[0]]))
+
+
+def noise_at_starting_fit(problem: Problem) -> np.ndarray:
+    """ℓ_Y where the noise depends on θ: the median over rows of its sd at the best fit."""
+    theta = jnp.asarray(starting_fit(problem).best)
+    with jax.enable_x64(True):
+        w, s, _ = predictions(problem, *problem.predictor()(theta), theta)
+        w, s = np.asarray(w), np.asarray(s)
+        design, noises = problem.design, problem.data.noises
+        medians = []
+        for column, noise in enumerate(noises):
+            here = design.mask & (design.columns == column)
+            counts = np.broadcast_to(design.counts[:, None], here.shape)[here]
+            sd = np.asarray(noise.sd(jnp.asarray(w[here]), jnp.asarray(s[here])))
+            medians.append(np.median(np.repeat(sd, counts)))
+    return np.array(medians)
+
+
+def _tempered_posterior(problem: Problem, predictor: Predictor):
+    likelihood = log_likelihood_function(problem, predictor)
+
+    def log_density(theta, factor):
+        return likelihood(theta) / factor**2 + problem.parameters.log_prior(theta)
+
+    return log_density
+
+
+class Climber(NamedTuple):
+    """A point of an ascent with what the next step needs: one solve with its Jacobian."""
+
+    theta: Float[Array, " p"]
+    likelihood: Float[Array, ""]
+    likelihood_gradient: Float[Array, " p"]
+    fisher: Float[Array, "p p"]
+    prior: Float[Array, ""]
+    prior_gradient: Float[Array, " p"]
+    prior_curvature: Float[Array, " p"]
+    damping: Float[Array, ""]
+
+    def value(self, factor):
+        return self.likelihood / factor**2 + self.prior
+
+    def gradient(self, factor):
+        return self.likelihood_gradient / factor**2 + self.prior_gradient
+
+    def curvature(self, factor):
+        return self.fisher / factor**2 + jnp.diag(self.prior_curvature)
+
+
+def _ascent(problem: Problem, predictor: Predictor):
+    """θ ↦ (end point, log posterior there, curvature there)."""
+    noises, design = problem.data.noises, problem.design
+    weight = jnp.asarray(design.mask * design.counts[:, None])
+    log_prior = problem.parameters.log_prior
+    likelihood = log_likelihood_of_outputs(problem)
+
+    def at(theta, damping) -> Climber:
+        def solve(theta):
+            outputs, ok = predictor(theta)
+            w, s, _ = predictions(problem, outputs, ok, theta)
+            return likelihood(outputs, ok, theta), w, s
+
+        (value, w, s), (gradient, jacobian_w, jacobian_s) = jax.vmap(
+            lambda v: jax.jvp(solve, (theta,), (v,)), out_axes=((None,) * 3, (-1,) * 3)
+        )(jnp.eye(len(theta)))
+        sd = jnp.select(
+            [design.columns == c for c in range(len(noises))],
+            [noise.sd(w, s) for noise in noises],
+        )
+        fisher = jnp.einsum("mkp,mk,mkq->pq", jacobian_w, weight / sd**2, jacobian_w)
+        fisher = fisher + jnp.einsum("mkp,mk,mkq->pq", jacobian_s, 2 * weight / s**2, jacobian_s)
+        prior, prior_gradient = jax.value_and_grad(log_prior)(theta)
+        curvature = -jnp.diag(jax.hessian(log_prior)(theta))
+        # A prior that is convex somewhere must not make the curvature negative.
+        curvature = jnp.maximum(jnp.nan_to_num(curvature), 1e-3)
+        return Climber(
+            theta,
+            value,
+            jnp.nan_to_num(gradient),
+            jnp.nan_to_num(fisher),
+            prior,
+            prior_gradient,
+            curvature,
+            damping,
+        )
+
+    def step(here: Climber, factor):
+        a = here.curvature(factor)
+        a = a + here.damping * jnp.diag(jnp.diag(a))
+        move = jnp.linalg.solve(a, here.gradient(factor))
+        move = move * jnp.minimum(1.0, LONGEST_MOVE / (jnp.max(jnp.abs(move)) + 1e-12))
+        there = at(here.theta + move, here.damping)
+        better = there.value(factor) > here.value(factor)
+        damping = jnp.clip(here.damping * jnp.where(better, 0.25, 4.0), 1e-8, 1e8)
+        chosen = jax.tree.map(lambda new, old: jnp.where(better, new, old), there, here)
+        return chosen._replace(damping=damping), None
+
+    def climb(theta):
+        factors = jnp.asarray(np.repeat(TEMPERING, ITERATIONS))
+        end, _ = jax.lax.scan(step, at(theta, jnp.asarray(1.0)), factors)
+        return end.theta, end.value(1.0), end.curvature(1.0)
+
+    return climb
+
+
+def starting_particles(
+    problem: Problem, start: Start, key: Array, count: int
+) -> Float[np.ndarray, "N p"]:
+    """Most particles at the best fit, some at other optima, some drawn from the prior."""
+    keys = jax.random.split(key, 4)
+    near = int(round(0.6 * count))
+    elsewhere = int(round(0.15 * count))
+    chol = np.linalg.cholesky(start.covariance + 1e-12 * np.eye(len(start.best)))
+    spread = 3.0 * np.asarray(jax.random.normal(keys[0], (near, len(start.best)))) @ chol.T
+    others = np.asarray(jax.random.choice(keys[1], len(start.thetas), (elsewhere,)))
+    prior = np.asarray(problem.parameters.sample(keys[2], (count - near - elsewhere,)))
+    return np.concatenate([start.best + spread, start.thetas[others], prior])
