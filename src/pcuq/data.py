@@ -142,8 +142,9 @@ class Data:
                     f"{type(noise).__name__} noise needs counts 0, 1, 2, …: output {column} has "
                     "other values; use Gaussian noise for measurements that are not counts."
                 )
-        for noise in noises:
-            _check_scale(noise.scale, self.n, 1 if isinstance(self.noise, tuple) else self.d)
+        for column, noise in enumerate(noises):
+            several = isinstance(self.noise, tuple)
+            _check_scale(noise.scale, self.observed[:, [column]] if several else self.observed)
 
 
 def _table(name: str, values) -> np.ndarray:
@@ -161,7 +162,8 @@ def _table(name: str, values) -> np.ndarray:
     return table
 
 
-def _check_scale(scale, n: int, d: int):
+def _check_scale(scale, observed: np.ndarray):
+    n, d = observed.shape
     if callable(scale) or isinstance(scale, str):
         return
     if isinstance(scale, (list, tuple)) and any(isinstance(part, str) for part in scale):
@@ -180,8 +182,14 @@ def _check_scale(scale, n: int, d: int):
                 f"`noise` needs one sd, one per output ({d},) or one per row and output "
                 f"({n}, {d}): got shape {numbers.shape}."
             )
-    if not np.all(np.isfinite(numbers) & (numbers > 0)):
-        raise InputError(f"`noise` must be positive and finite: got {numbers.min():g}.")
+        if numbers.shape == (n, d):
+            numbers = numbers[observed]  # where y is missing the noise plays no part
+    bad = numbers[~(np.isfinite(numbers) & (numbers > 0))]
+    if bad.size:
+        raise InputError(
+            f"`noise` must be positive and finite wherever y is observed: got {bad.flat[0]:g}; "
+            "give the sd of the measurement, or mark the measurement NaN."
+        )
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:

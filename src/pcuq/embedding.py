@@ -32,6 +32,7 @@ from pcuq.design import Design
 from pcuq.errors import InputError
 from pcuq.kernels import Kernel
 from pcuq.noise import Gaussian, LocationScale, Noise
+from pcuq.pairs import tile_gradient
 from pcuq.quadrature import fine_rule, nodes_and_weights, total_mass
 
 MOST_TABLES = 128
@@ -130,6 +131,10 @@ class Embedding:
         """e0: (..., k) entries → (...)."""
         return jnp.exp(jnp.sum(self.log_pair(left, right, constants), axis=-1))
 
+    def pair_rows_and_gradient(self, a, b, weights, coefficients, constants):
+        """Weighted row sums of a tile of e0 and their gradient in a; see `pairs.py`."""
+        return tile_gradient(self, a, b, weights, coefficients, constants)
+
 
 class ClosedForm(Embedding):
     """Gaussian noise and a sum of Gaussians as kernel.
@@ -168,6 +173,34 @@ class ClosedForm(Embedding):
     def log_pair(self, left, right, constants):
         variance = None if len(left) == 1 else left[1] ** 2 + right[1] ** 2
         return self._log(left[0] - right[0], variance, constants)
+
+    def pair(self, left, right, constants):
+        if not self._single_known:
+            return super().pair(left, right, constants)
+        (w, other) = (left[0], right[0])
+        # Entry by entry: a sum over a short last axis would keep the loop from vectorising.
+        exponent = jnp.sum(constants["log_factor"], axis=-1)
+        for c in range(w.shape[-1]):
+            exponent = exponent - constants["precision"][..., c] * (w[..., c] - other[..., c]) ** 2
+        return jnp.exp(exponent)
+
+    def pair_rows_and_gradient(self, a, b, weights, coefficients, constants):
+        """∇_a Σ_b c_ab E_ab = −2 precision (a Σ_b c_ab E_ab − Σ_b c_ab E_ab b), E Gaussian."""
+        if not self._single_known:
+            return super().pair_rows_and_gradient(a, b, weights, coefficients, constants)
+        (w,), (other,) = a, b
+        broad = {name: value[:, None, None] for name, value in constants.items()}
+        tile = self.pair((w[:, :, None],), (other[:, None],), broad)
+        tile = tile * (weights[:, None, None] * coefficients)
+        sums = jnp.sum(tile, axis=2)
+        pulled = jnp.einsum("cab,cbk->cak", tile, other)
+        gradient = -2 * constants["precision"][:, None] * (w * sums[..., None] - pulled)
+        return jnp.sum(sums, axis=0), (gradient,)
+
+    @property
+    def _single_known(self) -> bool:
+        """One Gaussian and a scale that is known: the case that must be fast."""
+        return self.setting.scale is not None and len(self.setting.kernel.gaussian_terms[0]) == 1
 
     def _log(self, r, variance, constants):
         weights, _ = self.setting.kernel.gaussian_terms

@@ -32,6 +32,11 @@ def log_likelihood_of_outputs(problem: Problem):
     """(outputs at the points, ok, θ) ↦ log p(y | θ)."""
     data = problem.data
     observed = jnp.asarray(data.observed)
+    if data.noises[0].joint and not data.observed.all():
+        raise InputError(
+            "a likelihood under JointNoise needs complete rows: y has missing values; drop those "
+            "rows, or use noise that is independent over outputs."
+        )
 
     def log_density(outputs, ok, theta):
         scales = _scales_at_points(problem, outputs, theta)
@@ -63,15 +68,20 @@ def predictions(problem: Problem, outputs: Array, ok: Array, theta: Float[Array,
     """(w, s, ok) at the atoms from the outputs at the points, w on the scale of the kernels."""
     design = problem.design
     scales = _scales_at_points(problem, outputs, theta)
+    at_atoms = (design.atom_points[:, None], design.columns)
     w = outputs[:, problem.columns]
-    on_scale = []
+    on_scale, in_range = [], []
     for column, noise in enumerate(problem.data.noises):
         values = w[:, column]
+        fine = jnp.ones_like(values, bool)
         if noise.transform != "identity" or noise.discrete:
-            ok = ok & jnp.all(values > 0)
-            values = jnp.where(values > 0, values, 1.0)
+            fine = values > 0
+            values = jnp.where(fine, values, 1.0)
         on_scale.append(noise.forward(values))
-    w = jnp.stack(on_scale, axis=-1)[design.atom_points[:, None], design.columns]
+        in_range.append(fine)
+    w = jnp.stack(on_scale, axis=-1)[at_atoms]
+    # An output that is not observed at a point may be zero there.
+    ok = ok & jnp.all(jnp.stack(in_range, axis=-1)[at_atoms] | ~design.mask)
     if scales is None:
         s = jnp.asarray(
             np.take_along_axis(problem.scale.static[design.atom_rows], design.columns, axis=1)
@@ -79,11 +89,12 @@ def predictions(problem: Problem, outputs: Array, ok: Array, theta: Float[Array,
         s = jnp.where(design.mask, s, 1.0)
     else:
         static = np.take_along_axis(problem.scale.static[design.atom_rows], design.columns, axis=1)
-        s = jnp.where(static > 0, static, scales[design.atom_points[:, None], design.columns])
+        s = jnp.where(static > 0, static, scales[at_atoms])
         good = (s > 0) & jnp.isfinite(s)
         ok = ok & jnp.all(good | ~design.mask)
         s = jnp.where(good & design.mask, s, 1.0)
-    return jnp.where(ok, w, 0.0), jnp.where(ok, s, 1.0), ok
+    # 1 is in the range of every noise: e and e0 of a failed particle must be finite, to be cut.
+    return jnp.where(ok, w, 1.0), jnp.where(ok, s, 1.0), ok
 
 
 def _scales_at_points(problem: Problem, outputs: Array, theta: Array):

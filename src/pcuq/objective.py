@@ -225,6 +225,8 @@ def default_lengthscale(problem: Problem) -> Float[Array, " d"]:
     return np.array(
         [
             np.median(noises[c].sd(None, problem.scale.static[observed[:, c], c]))
+            if observed[:, c].any()
+            else 1.0
             for c in range(problem.data.d)
         ]
     )

@@ -1,11 +1,12 @@
 """Sums of κ0 over particles, tile by tile, with their gradient.
 
-    rows_a = Σ_b c_b κ0(a, b)        and its gradient in the representation of a,
+    rows_a = Σ_b c_ab κ0(a, b)        and its gradient in the representation of a,
 
 for a in one set of particles and b in another (or the same, a ≠ b). The sum over pairs is never
 differentiated as a whole: κ0 is symmetric, so the derivative in the first argument is all that is
-needed, and it is taken inside each tile. A tile holds at most TILE entries, whatever the number of
-particles: memory grows with N, not with N².
+needed, and it is taken inside each tile. A tile is (atom pairs, A, B), atoms leading, so that its
+sums run over contiguous memory; it holds at most TILE entries, whatever the number of particles:
+memory grows with N, not with N².
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-TILE = 2**16  # entries of a tile: half a megabyte in float64, which stays in the cache
+TILE = 2**17  # entries of a tile: a megabyte in float64, which stays in the cache
 
 
 class PairSum:
-    """κ0 between particles from the representations of their atoms."""
+    """κ0 between particles from the representations (N, M, ...) of their atoms."""
 
     def __init__(self, embedding: Any):
         design = embedding.setting.design
@@ -33,39 +34,33 @@ class PairSum:
 
     def block(self, a: Any, b: Any) -> Float[Array, "A B"]:
         """κ0 between all of a and all of b."""
-        tile = self._tile_value
         rows, chunk = self._tiling(_count(a), _count(b))
-        chunks = self._chunks(chunk)
+        pieces = self._pieces(chunk)
 
         def one(a_rows):
-            def add(total, piece):
-                return total + tile(a_rows, b, piece), None
+            def value(piece):
+                tile = self.embedding.pair(
+                    _left(_atoms(a_rows, piece["left"])),
+                    _right(_atoms(b, piece["right"])),
+                    _broad(piece["constants"]),
+                )
+                return jnp.sum(tile * piece["weights"][:, None, None], axis=0)
 
-            start = jnp.zeros((_count(a_rows), _count(b)))
-            return jax.lax.scan(add, start, chunks)[0]
+            return _add_up(value, pieces)
 
         return _by_rows(one, a, rows)
 
     def rows(self, a: Any, b: Any, c: Float[Array, " B"]) -> Float[Array, " A"]:
         """Σ_b c_b κ0(a, b)."""
-        rows, chunk = self._tiling(_count(a), _count(b))
-        chunks = self._chunks(chunk)
-
-        def one(a_rows):
-            def add(total, piece):
-                return total + self._tile_value(a_rows, b, piece) @ c, None
-
-            return jax.lax.scan(add, jnp.zeros(_count(a_rows)), chunks)[0]
-
-        return _by_rows(one, a, rows)
+        rows, _ = self._tiling(_count(a), _count(b))
+        return _by_rows(lambda a_rows: self.block(a_rows, b) @ c, a, rows)
 
     def rows_and_gradient(
         self, a: Any, b: Any, c: Float[Array, " B"], exclude_self: bool = False
     ) -> tuple[Float[Array, " A"], Any]:
         """Σ_b c_b κ0(a, b) and its gradient in a; `exclude_self` leaves b = a out of the sum."""
         rows, chunk = self._tiling(_count(a), _count(b))
-        chunks = self._chunks(chunk)
-        index = jnp.arange(_count(a))
+        pieces = self._pieces(chunk)
 
         def one(packed):
             a_rows, a_index = packed
@@ -74,50 +69,42 @@ class PairSum:
                 itself = a_index[:, None] == jnp.arange(_count(b))[None, :]
                 coefficients = jnp.where(itself, 0.0, coefficients)
 
-            def piece_value_and_gradient(piece):
-                taken = _take(a_rows, piece["left"])
-
-                def total(taken):
-                    tile = self._tile_of(taken, _take(b, piece["right"]), piece)
-                    sums = jnp.sum(coefficients * tile, axis=1)
-                    return jnp.sum(sums), sums
-
-                gradient, sums = jax.grad(total, has_aux=True)(taken)
-                return sums, gradient
+            def sums_and_gradient(piece):
+                return self.embedding.pair_rows_and_gradient(
+                    _atoms(a_rows, piece["left"]),
+                    _atoms(b, piece["right"]),
+                    piece["weights"],
+                    coefficients,
+                    piece["constants"],
+                )
 
             if self.diagonal:
                 # Each atom occurs in one pair: its gradient is written once, nothing is added up.
-                sums, gradients = jax.lax.map(piece_value_and_gradient, chunks)
+                if len(pieces["weights"]) == 1:
+                    sums, gradients = sums_and_gradient(jax.tree.map(lambda leaf: leaf[0], pieces))
+                else:
+                    sums, gradients = jax.lax.map(sums_and_gradient, pieces)
+                    sums = jnp.sum(sums, axis=0)
+                    gradients = jax.tree.map(lambda g: g.reshape(-1, *g.shape[2:]), gradients)
                 gradient = jax.tree.map(
-                    lambda g, leaf: jnp.moveaxis(g, 0, 1).reshape(g.shape[1], -1, *g.shape[3:])[
-                        :, : leaf.shape[1]
-                    ],
-                    gradients,
-                    a_rows,
+                    lambda g, leaf: jnp.moveaxis(g[: leaf.shape[1]], 0, 1), gradients, a_rows
                 )
-                return jnp.sum(sums, axis=0), gradient
+                return sums, gradient
 
             def add(carry, piece):
                 total, gradient = carry
-                sums, piece_gradient = piece_value_and_gradient(piece)
+                sums, piece_gradient = sums_and_gradient(piece)
                 gradient = jax.tree.map(
-                    lambda g, h: g.at[:, piece["left"]].add(h), gradient, piece_gradient
+                    lambda g, h: g.at[:, piece["left"]].add(jnp.moveaxis(h, 0, 1)),
+                    gradient,
+                    piece_gradient,
                 )
                 return (total + sums, gradient), None
 
             start = (jnp.zeros(_count(a_rows)), jax.tree.map(jnp.zeros_like, a_rows))
-            return jax.lax.scan(add, start, chunks)[0]
+            return jax.lax.scan(add, start, pieces)[0]
 
-        return _by_rows(one, (a, index), rows)
-
-    def _tile_value(self, a, b, piece):
-        return self._tile_of(_take(a, piece["left"]), _take(b, piece["right"]), piece)
-
-    def _tile_of(self, a, b, piece) -> Float[Array, "A B"]:
-        a = jax.tree.map(lambda leaf: leaf[:, None], a)
-        b = jax.tree.map(lambda leaf: leaf[None], b)
-        values = self.embedding.pair(a, b, piece["constants"])
-        return jnp.sum(values * piece["weights"], axis=-1)
+        return _by_rows(one, (a, jnp.arange(_count(a))), rows)
 
     def _tiling(self, size_a: int, size_b: int) -> tuple[int, int]:
         """Rows of a and atom pairs in one tile."""
@@ -125,27 +112,65 @@ class PairSum:
         chunk = max(1, min(len(self.weights), TILE // (rows * max(size_b, 1))))
         return rows, chunk
 
-    def _chunks(self, size: int):
+    def _pieces(self, size: int):
         """The list of atom pairs cut into pieces of one size, the last filled up with weight 0."""
         total = len(self.weights)
         pieces = -(-total // size)
         index = np.minimum(np.arange(pieces * size), total - 1).reshape(pieces, size)
         real = np.arange(pieces * size).reshape(pieces, size) < total
-        left, right = self.left[index], self.right[index]
         return {
-            "left": jnp.asarray(left),
-            "right": jnp.asarray(right),
-            "weights": jnp.asarray(np.where(real, self.weights[index], 0.0)),
-            "constants": jax.tree.map(lambda leaf: jnp.asarray(leaf[index]), self.constants),
+            "left": self.left[index],
+            "right": self.right[index],
+            "weights": np.where(real, self.weights[index], 0.0),
+            "constants": jax.tree.map(lambda leaf: np.asarray(leaf)[index], self.constants),
         }
+
+
+def tile_gradient(embedding, a, b, weights, coefficients, constants):
+    """Row sums of a tile and their gradient in a, by differentiating inside the tile.
+
+    a: leaves (C, A, ...), b: leaves (C, B, ...) for C atom pairs; coefficients (A, B).
+    """
+
+    def total(a):
+        tile = embedding.pair(_left(a), _right(b), _broad(constants))
+        sums = jnp.sum(jnp.sum(tile * weights[:, None, None], axis=0) * coefficients, axis=1)
+        return jnp.sum(sums), sums
+
+    gradient, sums = jax.grad(total, has_aux=True)(a)
+    return sums, gradient
 
 
 def _count(representation) -> int:
     return len(jax.tree.leaves(representation)[0])
 
 
-def _take(representation, atoms):
-    return jax.tree.map(lambda leaf: leaf[:, atoms], representation)
+def _atoms(representation, atoms):
+    """(N, M, ...) → (C, N, ...) for the chosen atoms."""
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 1, 0)[atoms], representation)
+
+
+def _left(a):
+    return jax.tree.map(lambda leaf: leaf[:, :, None], a)
+
+
+def _right(b):
+    return jax.tree.map(lambda leaf: leaf[:, None], b)
+
+
+def _broad(constants):
+    """(C, ...) → (C, 1, 1, ...)."""
+    return jax.tree.map(lambda leaf: leaf[:, None, None], constants)
+
+
+def _add_up(function, pieces):
+    """Σ over pieces; without a loop where there is only one."""
+    first = jax.tree.map(lambda leaf: leaf[0], pieces)
+    if len(pieces["weights"]) == 1:
+        return function(first)
+    shape = jax.eval_shape(function, jax.tree.map(jnp.asarray, first))
+    start = jnp.zeros(shape.shape, shape.dtype)
+    return jax.lax.scan(lambda total, piece: (total + function(piece), None), start, pieces)[0]
 
 
 def _by_rows(function, tree, rows: int):

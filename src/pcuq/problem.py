@@ -180,6 +180,12 @@ class Problem:
             object.__setattr__(self, "conditions", {**self.conditions, "": None})
 
     def _check_covariates(self):
+        lengthscale = self.kernel.lengthscale_y
+        if np.ndim(lengthscale) == 1 and len(lengthscale) != self.data.d:
+            raise InputError(
+                f"`lengthscale_y` needs one number per output ({self.data.d}): "
+                f"got {len(lengthscale)}."
+            )
         start = getattr(self.model, "t0", None)
         if start is None:
             return
@@ -189,12 +195,6 @@ class Problem:
             raise InputError(
                 f"the first measurement, at {self.data.x.min():g}, lies before the model's start "
                 f"t0 = {start:g}: set t0 to the time of the initial state."
-            )
-        lengthscale = self.kernel.lengthscale_y
-        if np.ndim(lengthscale) == 1 and len(lengthscale) != self.data.d:
-            raise InputError(
-                f"`lengthscale_y` needs one number per output ({self.data.d}): "
-                f"got {len(lengthscale)}."
             )
 
 

@@ -1,0 +1,168 @@
+"""Interventions: what is done to a model, by name.
+
+From time `at` on (from the start where `at` is None), a named quantity z becomes
+
+    set:  z ← a        scale:  z ← a z        shift:  z ← z + a,
+
+in this order within one intervention. z is a parameter, a constant or a state. A state is changed
+once and then evolves by its own equation; with `hold=True` it stays at the value that was set:
+its derivative is zero from then on. A list of interventions applies in order of time, and in the
+order of the list where times are equal.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pcuq.errors import InputError
+
+KINDS = ("set", "scale", "shift")
+
+
+@dataclass(frozen=True)
+class Intervention:
+    """A change of named quantities; see the module's text for its meaning.
+
+    `set`, `scale`, `shift`: {name: number}. `at`: the time from which it applies, None for the
+    start. `hold=True`: the states in `set` are clamped to their value; only states may be held.
+    With `at=None`, parameters and constants change before the initial state is computed from them,
+    and states after that.
+    """
+
+    set: Mapping[str, float] | None = None
+    scale: Mapping[str, float] | None = None
+    shift: Mapping[str, float] | None = None
+    at: float | None = None
+    hold: bool = False
+
+    def __post_init__(self):
+        for kind in KINDS:
+            object.__setattr__(self, kind, _numbers(kind, getattr(self, kind)))
+        if not self.names:
+            raise InputError(
+                "an Intervention needs something to change: give `set`, `scale` or `shift` as "
+                "{name: number}."
+            )
+        if self.at is not None:
+            object.__setattr__(self, "at", _finite("at", self.at))
+        if not isinstance(self.hold, bool):
+            raise InputError(f"`hold` needs True or False: got {self.hold!r}.")
+        if self.hold and (not self.set or self.scale or self.shift):
+            raise InputError(
+                "`hold=True` clamps states to the value in `set`: give `set` alone, and put other "
+                "changes into an Intervention of their own."
+            )
+
+    def __hash__(self) -> int:
+        changes = tuple(tuple(sorted(getattr(self, kind).items())) for kind in KINDS)
+        return hash((changes, self.at, self.hold))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every name that it changes, each once."""
+        return tuple(dict.fromkeys(name for kind in KINDS for name in (getattr(self, kind) or {})))
+
+    def apply(self, name: str, value: Any) -> Any:
+        """z → a z + b: the changed value of the quantity `name`, unchanged if it is not named."""
+        if name in self.set:
+            value = self.set[name]
+        if name in self.scale:
+            value = self.scale[name] * value
+        if name in self.shift:
+            value = value + self.shift[name]
+        return value
+
+
+def parse(text: str) -> Intervention:
+    """An intervention as it is written on the command line.
+
+    "k6=2" sets, "k6*=0.01" and "k6/=100" scale, "k6+=2" and "k6-=2" shift, "ERK:=0" sets a state
+    and holds it there. "@30" at the end: from time 30 on.
+    """
+    match = re.fullmatch(r"\s*(.+?)\s*([*/+:-]?=)\s*([^@=]+?)\s*(?:@\s*(\S+))?\s*", str(text))
+    if match is None:
+        raise InputError(
+            f"cannot read the intervention {text!r}: write name=value, name*=factor, "
+            "name+=amount, or name:=value to hold a state, and @time at the end for a start."
+        )
+    name, operator, value, time = match.groups()
+    number = _number(text, value)
+    at = None if time is None else _number(text, time)
+    if operator == "/=":
+        if number == 0:
+            raise InputError(f"cannot divide by zero in the intervention {text!r}.")
+        return Intervention(scale={name: 1 / number}, at=at)
+    if operator == "*=":
+        return Intervention(scale={name: number}, at=at)
+    if operator in ("+=", "-="):
+        return Intervention(shift={name: number if operator == "+=" else -number}, at=at)
+    return Intervention(set={name: number}, at=at, hold=operator == ":=")
+
+
+def as_interventions(given: Intervention | Iterable[Intervention]) -> tuple[Intervention, ...]:
+    """One intervention or several, as a tuple."""
+    several = (given,) if isinstance(given, Intervention) else given
+    if isinstance(several, (str, Mapping)) or not isinstance(several, Iterable):
+        raise InputError(
+            f"`do` needs a pcuq.Intervention or a list of them: got {type(given).__name__}; text "
+            "such as 'k6*=0.01' is read by pcuq.interventions.parse."
+        )
+    several = tuple(several)
+    for item in several:
+        if not isinstance(item, Intervention):
+            raise InputError(f"`do` needs pcuq.Intervention objects: got {type(item).__name__}.")
+    return several
+
+
+def check_names(
+    interventions: Iterable[Intervention], adjustable: Iterable[str], states: Iterable[str]
+) -> None:
+    """Refuse names that the model does not have, and `hold` on what is not a state."""
+    adjustable, states = tuple(adjustable), tuple(states)
+    for intervention in interventions:
+        for name in intervention.names:
+            if name not in adjustable and name not in states:
+                raise InputError(
+                    f"unknown name {name!r} in an Intervention: this model has "
+                    f"{', '.join((*adjustable, *states))}."
+                )
+            if intervention.hold and name not in states:
+                raise InputError(
+                    f"`hold=True` is for states, and {name!r} is a parameter or constant: it keeps "
+                    f"a set value anyway; leave `hold` out. States: {', '.join(states) or 'none'}."
+                )
+
+
+def _numbers(kind: str, given: Mapping[str, float] | None) -> dict[str, float]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InputError(f"`{kind}` needs a mapping from name to number: got {given!r}.")
+    for name in given:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"a name in `{kind}` must be a non-empty string: got {name!r}.")
+    return {name: _finite(f"{kind}[{name!r}]", value) for name, value in given.items()}
+
+
+def _finite(what: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"`{what}` needs a finite number: got {value!r}.")
+    return number
+
+
+def _number(text: str, value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise InputError(
+            f"{value!r} in the intervention {text!r} is not a number: write for example "
+            "'k6*=0.01' or 'ERK=0@30'."
+        ) from None

@@ -1,0 +1,137 @@
+"""Adaptive steps, by diffrax: for stiff models, for accuracy, and to choose a mesh from.
+
+Local error per step below rtol · (|u| + 10⁻³ · scale) for each state, where `scale` holds the
+states' magnitudes; the integration restarts at every cut. A solve is fine if diffrax says so *and*
+everything is finite: with NaN in the right-hand side diffrax may report success.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import diffrax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from pcuq.models import base
+from pcuq.models.segments import Advance, Derivative, Segment, Walk, walk
+
+if TYPE_CHECKING:
+    from pcuq.models.ode import ODEModel
+
+METHODS = ("explicit", "implicit")
+# A right-hand side that never lets a solve finish must end; these are per segment.
+EXPLICIT_STEPS = 16384
+IMPLICIT_STEPS = 4096
+# States far below their usual magnitude need not be right to all digits.
+ABSOLUTE = 1e-3
+# Smaller steps, relative to the segment, mean that the solution has blown up.
+SHORTEST = 1e-20
+
+
+class AdaptiveSolver:
+    """values → (w, ok) with adaptive steps; only the derivative that `mode` names works."""
+
+    def __init__(
+        self,
+        model: ODEModel,
+        segments: tuple[Segment, ...],
+        method: str,
+        rtol: float,
+        scale: np.ndarray,
+        mode: str = "forward",
+        info: dict[str, Any] | None = None,
+    ):
+        def solve(values):
+            taken = integrate(model, segments, values, method, rtol, scale, mode=mode)
+            return taken.outputs, taken.fine
+
+        self._solve = (base.guarded if mode == "forward" else base.guarded_vjp)(solve)
+        self._info = {"method": method, "rtol": float(rtol), **(info or {})}
+
+    def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
+        return self._solve(values)
+
+    def describe(self) -> dict[str, Any]:
+        return dict(self._info)
+
+
+def integrate(
+    model: ODEModel,
+    segments: tuple[Segment, ...],
+    values: dict[str, Any],
+    method: str,
+    rtol: Any,
+    scale: Any,
+    mode: str = "forward",
+    keep_steps: bool = False,
+) -> Walk:
+    """The trajectory of one particle; extras: (number of steps, their end times if kept)."""
+    fine = jnp.bool_(True)
+
+    def advance(index: int, segment: Segment, f: Derivative, u: Array) -> Advance:
+        nonlocal fine
+        if segment.end <= segment.start:
+            states = jnp.broadcast_to(u, (len(segment.x), *u.shape))
+            return Advance(states, u, jnp.bool_(True), (jnp.array(0), jnp.full(1, jnp.inf)))
+        taken = _advance(segment, f, u, fine, method, rtol, scale, mode, keep_steps)
+        fine = fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
+        return taken
+
+    return walk(model, segments, values, advance)
+
+
+def _advance(segment, f, u, fine, method, rtol, scale, mode, keep_steps) -> Advance:
+    # A lane that is lost already stands still, so that the others do not wait for it.
+    fine = fine & jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(f(segment.start, u)))
+    still = jnp.where(fine, u, 0.0)
+
+    def scaled(t, v, _):
+        t = jnp.minimum(t, segment.latest)  # the last stage must not see the next segment
+        return jnp.where(fine, f(t, v * scale), 0.0) / scale
+
+    saved = {"end": diffrax.SubSaveAt(t1=True)}
+    if len(segment.x):
+        saved["states"] = diffrax.SubSaveAt(ts=jnp.asarray(segment.x))
+    if keep_steps:
+        saved["times"] = diffrax.SubSaveAt(steps=True, fn=lambda t, v, _: t)
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(scaled),
+        diffrax.Kvaerno5() if method == "implicit" else diffrax.Tsit5(),
+        t0=segment.start,
+        t1=segment.end,
+        dt0=None,
+        y0=still / scale,
+        saveat=diffrax.SaveAt(subs=saved),
+        stepsize_controller=_controller(segment, method, rtol),
+        adjoint=diffrax.ForwardMode()
+        if mode == "forward"
+        else diffrax.RecursiveCheckpointAdjoint(),
+        max_steps=_most_steps(segment, method),
+        throw=False,
+    )
+    fine = fine & (solution.result == diffrax.RESULTS.successful)
+    end = solution.ys["end"][0] * scale
+    states = solution.ys["states"] * scale if len(segment.x) else jnp.zeros((0, *u.shape))
+    steps = solution.stats["num_accepted_steps"]
+    return Advance(states, end, fine, (steps, solution.ys.get("times")))
+
+
+def _controller(segment: Segment, method: str, rtol: Any):
+    controller = diffrax.PIDController(
+        rtol=rtol,
+        atol=ABSOLUTE * rtol,
+        dtmin=SHORTEST * (segment.end - segment.start),
+        force_dtmin=False,
+    )
+    if method == "explicit" or len(segment.x) == 0:
+        return controller
+    # Kvaerno5 interpolates with a cubic only: with its long steps the outputs must be step ends.
+    return diffrax.ClipStepSizeController(controller, step_ts=jnp.asarray(segment.x))
+
+
+def _most_steps(segment: Segment, method: str) -> int:
+    if method == "explicit":
+        return EXPLICIT_STEPS
+    return IMPLICIT_STEPS + 4 * len(segment.x)

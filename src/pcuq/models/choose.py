@@ -1,0 +1,288 @@
+"""Which solver: a mesh where one serves the representatives, else adaptive steps.
+
+The representatives are solved adaptively. The mesh follows their largest step density 1/h(t), and
+is made finer (or coarser) until its error against an accurate solve,
+
+    max over t |w_mesh(t) − w(t)| / (max over t |w(t)| + 10⁻³ · typical magnitude),
+
+is below the tolerance for every output of every representative that counts. One whose solution
+explodes does not count, nor does one that needs far more steps than the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pcuq.errors import ComputationError, InputError
+from pcuq.models import adaptive, mesh
+from pcuq.models.base import Solver
+from pcuq.models.segments import Segment, cut
+
+if TYPE_CHECKING:
+    from pcuq.models.ode import ODEModel
+
+METHODS = ("auto", "mesh", *adaptive.METHODS)
+MESH_TOLERANCE = 1e-4
+ADAPTIVE_TOLERANCE = 1e-8
+MOST_STEPS = 20_000
+# From this many steps on, it is worth asking whether an implicit method needs far fewer.
+MANY_STEPS = 2000
+STIFF = 50
+# Representatives that need this many times the steps of nine in ten others do not count.
+MUCH_HARDER = 4
+ROUNDS = 8
+
+
+class Survey(NamedTuple):
+    """Adaptive solves of all representatives."""
+
+    outputs: np.ndarray  # (R, n, d)
+    states: np.ndarray  # (R, n, k)
+    fine: np.ndarray  # (R,)
+    steps: np.ndarray  # (R,)
+    times: tuple[np.ndarray, ...]  # per segment (R, steps): where steps end, then inf
+    scale: np.ndarray  # (R, k) largest magnitude of each state, never zero
+
+
+class Surveyor:
+    """Adaptive solves at any accuracy, compiled once per method."""
+
+    def __init__(self, model: ODEModel, segments: tuple[Segment, ...]):
+        self.model, self.segments = model, segments
+        self._solves = {method: self._compile(method) for method in adaptive.METHODS}
+
+    def __call__(self, values, method: str, rtol: float, scale: np.ndarray | None = None) -> Survey:
+        if scale is None:
+            scale = self._first_scale(values)
+        taken = self._solves[method](values, rtol, scale)
+        states = np.asarray(taken.states)
+        with np.errstate(invalid="ignore"):
+            fine = np.asarray(taken.fine) & np.isfinite(taken.outputs).all(axis=(1, 2))
+            seen = np.max(np.abs(states), axis=1)
+        seen = np.where(np.isfinite(seen), seen, 0.0)
+        largest = np.max(seen, axis=1, keepdims=True)
+        return Survey(
+            outputs=np.asarray(taken.outputs),
+            states=states,
+            fine=fine,
+            steps=sum(np.asarray(steps) for steps, _ in taken.extras),
+            times=tuple(np.asarray(times) for _, times in taken.extras),
+            scale=np.where(seen > 0, seen, np.where(largest > 0, largest, scale)),
+        )
+
+    def _compile(self, method: str):
+        def solve(values, rtol, scale):
+            return adaptive.integrate(
+                self.model, self.segments, values, method, rtol, scale, keep_steps=True
+            )
+
+        return jax.jit(jax.vmap(solve, in_axes=(0, None, 0)))
+
+    def _first_scale(self, values) -> np.ndarray:
+        """Before anything is known: the initial state, or where its slope leads, or 1."""
+
+        def magnitude(values):
+            p = {**self.model.constants, **values}
+            u = self.model.initial_state(p)
+            slope = self.model.derivative(self.model.t0, u, p)
+            span = self.segments[-1].end - self.model.t0
+            return jnp.max(jnp.abs(u)), jnp.max(jnp.abs(slope)) * span
+
+        start, reach = map(np.asarray, jax.jit(jax.vmap(magnitude))(values))
+        size = np.where(np.isfinite(start) & (start > 0), start, reach)
+        size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
+        return np.broadcast_to(size[:, None], (len(size), len(self.model.states)))
+
+
+def choose(
+    model: ODEModel,
+    x: np.ndarray,
+    representatives: dict[str, Any] | None,
+    method: str,
+    tolerance: float | None,
+    mode: str,
+) -> Solver:
+    """The solver for outputs at x."""
+    if method not in METHODS:
+        raise InputError(f"`method` needs one of {', '.join(METHODS)}: got {method!r}.")
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise InputError(f"`tolerance` needs a number between 0 and 1: got {tolerance!r}.")
+    segments = cut(model, x)
+    wants_mesh = method == "mesh" or (method == "auto" and representatives is not None)
+    values = _as_values(model, representatives)
+    survey = Surveyor(model, segments)
+    tolerance = tolerance or (MESH_TOLERANCE if wants_mesh else ADAPTIVE_TOLERANCE)
+
+    if wants_mesh:
+        first = survey(values, "explicit", tolerance)
+        found = None
+        if method == "mesh" or not _is_stiff(survey, values, first, tolerance):
+            found = _find_mesh(model, segments, survey, values, first, tolerance)
+        if found is not None:
+            grids, info = found
+            return mesh.MeshSolver(model, segments, grids, mode, info)
+        if method == "mesh":
+            raise ComputationError(
+                f"no mesh of at most {MOST_STEPS} steps reaches the tolerance {tolerance:g} for "
+                "these parameter values: use method='auto' or 'implicit'."
+            )
+        # Locally a hundred times as accurate as the mesh was to be in the end: errors add up.
+        tolerance = 1e-2 * tolerance
+
+    rough = max(tolerance, 1e-6)
+    first = survey(values, "implicit" if method == "implicit" else "explicit", rough)
+    if method == "auto":
+        method = "implicit" if _is_stiff(survey, values, first, rough) else "explicit"
+    fine = first.fine if first.fine.any() else np.ones_like(first.fine)
+    scale = np.median(first.scale[fine], axis=0)
+    info = {"representatives": len(fine), "failed": int(np.sum(~first.fine))}
+    return adaptive.AdaptiveSolver(model, segments, method, tolerance, scale, mode, info)
+
+
+def accurate(surveyor: Surveyor, values: dict[str, Any], rtol: float) -> Survey:
+    """An accurate solve by whichever method can do it: explicit if it will, else implicit."""
+    for method in adaptive.METHODS:
+        first = surveyor(values, method, 1e-6)
+        if first.fine.all():
+            last = surveyor(values, method, rtol, first.scale)
+            if last.fine.all():
+                return last
+    raise ComputationError(
+        "the model could not be solved: the solution explodes, is not finite, or takes more than "
+        f"{adaptive.EXPLICIT_STEPS} steps; check the right-hand side at these parameter values."
+    )
+
+
+def _as_values(model: ODEModel, representatives: dict[str, Any] | None) -> dict[str, Any]:
+    if representatives is None:
+        centre = model.parameters.constrain(jnp.zeros((1, len(model.parameters))))
+        return {name: jnp.asarray(value, float) for name, value in centre.items()}
+    missing = [name for name in model.parameters if name not in representatives]
+    if missing:
+        raise InputError(f"`representatives` needs values of every parameter: missing {missing}.")
+    values = {
+        name: np.atleast_1d(np.asarray(representatives[name], dtype=float))
+        for name in model.parameters
+    }
+    sizes = {value.shape for value in values.values()}
+    if len(sizes) != 1 or len(shape := sizes.pop()) != 1 or shape[0] < 1:
+        raise InputError("`representatives` needs one array (R,) per parameter, R ≥ 1 for all.")
+    return {name: jnp.asarray(value) for name, value in values.items()}
+
+
+def _is_stiff(survey: Surveyor, values, first: Survey, rtol: float) -> bool:
+    """Whether an implicit method does with far fewer steps, asked only where many are taken."""
+    if first.fine.any():
+        typical = np.median(first.steps[first.fine])
+        if np.mean(first.fine) >= 0.5 and typical < MANY_STEPS:
+            return False
+    implicit = survey(values, "implicit", rtol)
+    if np.sum(implicit.fine) > 2 * np.sum(first.fine):
+        return True
+    both = first.fine & implicit.fine
+    return bool(both.any() and np.median(first.steps[both] / implicit.steps[both]) > STIFF)
+
+
+def _find_mesh(model, segments, survey: Surveyor, values, first: Survey, tolerance: float):
+    """(grids, description), or None if no mesh of bearable size is accurate enough."""
+    if not first.fine.any():
+        return None
+    truth = survey(values, "explicit", min(1e-3 * tolerance, 1e-7), first.scale)
+    fine = first.fine & truth.fine
+    kept = fine & ~_much_harder(first.steps, fine)
+    if not kept.any():
+        return None
+    magnitude = np.max(np.abs(truth.outputs[kept]), axis=1)  # (R, d)
+    typical = np.median(magnitude, axis=0)
+    unit = magnitude + 1e-3 * np.where(typical > 0, typical, np.max(typical) or 1.0)
+    representatives = {name: value[kept] for name, value in values.items()}
+
+    def error_on(grids) -> float:
+        solve = jax.vmap(lambda values: mesh.integrate(model, segments, grids, values).outputs)
+        found = np.asarray(jax.jit(solve)(representatives))
+        with np.errstate(all="ignore"):
+            apart = np.max(np.abs(found - truth.outputs[kept]), axis=1)
+        error = np.max(apart / unit)
+        return float(error) if np.isfinite(error) else np.inf
+
+    density = [_density(s, t[kept]) for s, t in zip(segments, first.times, strict=True)]
+    best = _search(segments, density, error_on, tolerance)
+    if best is None:
+        return None
+    grids, error = best
+    info = {
+        "error": error,
+        "tolerance": float(tolerance),
+        "representatives": len(fine),
+        "failed": int(np.sum(~fine)),
+        "dropped": int(np.sum(fine & ~kept)),
+    }
+    return grids, info
+
+
+def _search(segments, density, error_on, tolerance):
+    """Scale the density until the error is just below the tolerance; the method has order 5."""
+    fewest = mesh.count(_place(segments, density, 0.0))
+    factor, best, too_coarse = 1.0, None, False
+    for _ in range(ROUNDS):
+        grids = _place(segments, density, factor)
+        steps = mesh.count(grids)
+        if steps > MOST_STEPS:
+            break
+        error = error_on(grids)
+        if error <= tolerance:
+            best = (grids, error)
+            if too_coarse or error > tolerance / 30 or steps == fewest:
+                break
+        else:
+            too_coarse = True
+            if best is not None:
+                break
+        change = (error / (0.5 * tolerance)) ** 0.2 if 0 < error < np.inf else 2.0
+        if error <= tolerance:
+            change = 0.5 if error == 0 else max(0.4, change)
+        else:
+            change = min(3.0, max(1.15, change))
+        factor *= change
+    return best
+
+
+def _much_harder(steps: np.ndarray, fine: np.ndarray) -> np.ndarray:
+    if np.sum(fine) < 5:
+        return np.zeros_like(fine)
+    return steps > MUCH_HARDER * np.quantile(steps[fine], 0.9, method="lower")
+
+
+def _density(segment: Segment, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes t and ∫ from the start to t of the largest 1/h over representatives."""
+    if segment.end <= segment.start:
+        return np.array([segment.start]), np.zeros(1)
+    ends = [np.concatenate([[segment.start], row[np.isfinite(row)]]) for row in times]
+    nodes = np.unique(np.concatenate([*ends, [segment.end]]))
+    middles = 0.5 * (nodes[1:] + nodes[:-1])
+    largest = np.zeros(len(middles))
+    for row in ends:
+        index = np.clip(np.searchsorted(row, middles), 1, len(row) - 1)
+        largest = np.maximum(largest, 1.0 / (row[index] - row[index - 1]))
+    return nodes, np.concatenate([[0.0], np.cumsum(largest * np.diff(nodes))])
+
+
+def _place(segments, density, factor: float) -> tuple[mesh.Grid, ...]:
+    """Nodes at equal shares of the density between neighbouring outputs and cuts."""
+    grids = []
+    for segment, (nodes, total) in zip(segments, density, strict=True):
+        stops = np.unique([segment.start, *segment.x, segment.end])
+        shares = np.interp(stops, nodes, total)
+        parts = [stops[:1]]
+        for i in range(len(stops) - 1):
+            number = max(1, int(np.ceil(factor * (shares[i + 1] - shares[i]) - 1e-9)))
+            inner = np.linspace(shares[i], shares[i + 1], number + 1)[1:-1]
+            inside = np.interp(inner, total, nodes)
+            inside = inside[(inside > stops[i]) & (inside < stops[i + 1])]
+            parts += [np.unique(inside), stops[i + 1 : i + 2]]
+        grids.append(mesh.make_grid(segment, np.concatenate(parts)))
+    return tuple(grids)

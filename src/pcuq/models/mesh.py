@@ -1,0 +1,158 @@
+"""The frozen mesh: Tsitouras' 5(4) method on steps that were chosen beforehand.
+
+    k_1 = f(t, u),   k_i = f(t + c_i h, u + h Σ_{j<i} a_ij k_j),   u ← u + h Σ_i b_i k_i
+
+On one mesh for all particles the trajectory is a smooth function of the parameters, whose
+derivative is exactly that of the computed value, and it is many times faster than adaptive steps.
+Output times and cuts are nodes of the mesh. Stages never reach over the end of their segment.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from pcuq.models import base
+from pcuq.models.segments import Advance, Derivative, Segment, Walk, walk
+
+if TYPE_CHECKING:
+    from pcuq.models.ode import ODEModel
+
+_TABLEAU = diffrax.Tsit5.tableau
+# The seventh stage only serves the error estimate and is left out: six evaluations per step.
+STAGES = tuple(tuple(map(float, row)) for row in _TABLEAU.a_lower[:5])
+NODES = np.concatenate([[0.0], np.asarray(_TABLEAU.c)[:5]])
+WEIGHTS = tuple(map(float, np.asarray(_TABLEAU.b_sol)[:6]))
+# Above this many steps per output, only the outputs' rows are kept in forward mode.
+DENSE = 4
+
+
+class Grid(NamedTuple):
+    """The steps of one segment."""
+
+    times: np.ndarray  # (M, 6) stage times
+    steps: np.ndarray  # (M,) step lengths
+    rows: np.ndarray  # (len(segment.x),) the outputs' nodes, 0 being the segment's start
+
+
+class MeshSolver:
+    """values → (w, ok) on a mesh; both derivatives work, `mode` says which one is to be best."""
+
+    def __init__(
+        self,
+        model: ODEModel,
+        segments: tuple[Segment, ...],
+        grids: tuple[Grid, ...],
+        mode: str = "forward",
+        info: dict[str, Any] | None = None,
+    ):
+        def solve(values):
+            taken = integrate(model, segments, grids, values, mode)
+            return taken.outputs, taken.fine
+
+        self._solve = (base.guarded if mode == "forward" else base.guarded_reverse)(solve)
+        self.segments, self.grids, self._info = segments, grids, dict(info or {})
+
+    def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
+        return self._solve(values)
+
+    def describe(self) -> dict[str, Any]:
+        return {"method": "mesh", "steps": count(self.grids), **self._info}
+
+
+def make_grid(segment: Segment, nodes: np.ndarray) -> Grid:
+    """The grid on `nodes`, which go from the segment's start to its end over all its outputs."""
+    steps = np.diff(nodes)
+    times = np.minimum(nodes[:-1, None] + steps[:, None] * NODES, segment.latest)
+    return Grid(times, steps, np.searchsorted(nodes, segment.x))
+
+
+def uniform(segments: tuple[Segment, ...], spacing: float) -> tuple[Grid, ...]:
+    """Equal steps of at most `spacing` between neighbouring outputs and cuts."""
+    grids = []
+    for segment in segments:
+        stops = np.unique([segment.start, *segment.x, segment.end])
+        parts = [
+            np.linspace(a, b, int(np.ceil((b - a) / spacing - 1e-9)) + 1)[1:]
+            for a, b in itertools.pairwise(stops)
+        ]
+        grids.append(make_grid(segment, np.concatenate([stops[:1], *parts])))
+    return tuple(grids)
+
+
+def count(grids: tuple[Grid, ...]) -> int:
+    """Steps in all."""
+    return sum(len(grid.steps) for grid in grids)
+
+
+def integrate(
+    model: ODEModel,
+    segments: tuple[Segment, ...],
+    grids: tuple[Grid, ...],
+    values: dict[str, Any],
+    mode: str = "forward",
+) -> Walk:
+    """The trajectory of one particle on the mesh."""
+
+    def advance(index: int, segment: Segment, f: Derivative, u: Array) -> Advance:
+        return _advance(grids[index], f, u, mode)
+
+    return walk(model, segments, values, advance)
+
+
+def step(f: Derivative, u: Array, times: Array, h: Array) -> Array:
+    """One step of length h, with stages at `times`."""
+    k = [f(times[0], u)]
+    for i, row in enumerate(STAGES, start=1):
+        k.append(f(times[i], u + h * _combine(row, k)))
+    return u + h * _combine(WEIGHTS, k)
+
+
+def _combine(coefficients: tuple[float, ...], k: list[Array]) -> Array:
+    return sum((c * ki for c, ki in zip(coefficients, k, strict=True) if c != 0), start=0.0)
+
+
+def _advance(grid: Grid, f: Derivative, u: Array, mode: str) -> Advance:
+    fine = jnp.bool_(True)
+    at_start, later = grid.rows == 0, grid.rows[grid.rows > 0]
+    first = jnp.broadcast_to(u, (int(at_start.sum()), *u.shape))
+    if len(grid.steps) == 0:
+        return Advance(first, u, fine)
+    if mode == "forward" and len(grid.steps) > DENSE * max(1, len(later)):
+        end, states = _keep_outputs(grid, f, u, later)
+    else:
+        end, states = _keep_all(grid, f, u, later, mode)
+    return Advance(jnp.concatenate([first, states]) if at_start.any() else states, end, fine)
+
+
+def _keep_all(grid: Grid, f: Derivative, u: Array, later: np.ndarray, mode: str):
+    def body(u, xs):
+        u = step(f, u, *xs)
+        return u, u
+
+    if mode == "reverse":
+        body = jax.checkpoint(body)  # a step is cheaper to repeat than its stages are to store
+    end, nodes = jax.lax.scan(body, u, (grid.times, grid.steps))
+    return end, nodes if len(later) == len(grid.steps) else nodes[later - 1]
+
+
+def _keep_outputs(grid: Grid, f: Derivative, u: Array, later: np.ndarray):
+    # Every step writes to the row of the next output, and the step that reaches it writes last;
+    # steps after the last output write to a spare row. Memory then follows outputs, not steps.
+    row = np.searchsorted(later, np.arange(1, len(grid.steps) + 1))
+
+    def body(carry, xs):
+        u, kept = carry
+        times, h, i = xs
+        u = step(f, u, times, h)
+        return (u, kept.at[i].set(u)), None
+
+    kept = jnp.zeros((len(later) + 1, *u.shape))
+    (end, kept), _ = jax.lax.scan(body, (u, kept), (grid.times, grid.steps, row))
+    return end, kept[:-1]

@@ -1,0 +1,147 @@
+"""Time cut where something happens: between two cuts the right-hand side is smooth.
+
+Cuts are the model's breaks and the times of its interventions. A solver only has to advance the
+state over one segment [start, end); here the segments are made and walked, and the interventions
+applied. Outputs exactly at a cut are those after the change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from pcuq.errors import InputError
+from pcuq.interventions import Intervention
+
+if TYPE_CHECKING:
+    from pcuq.models.ode import ODEModel
+
+Derivative = Callable[[Any, Array], Array]  # (t, u) → du/dt
+
+
+class Segment(NamedTuple):
+    """[start, end) with the outputs x in it (the last one has its end too)."""
+
+    start: float
+    end: float
+    x: np.ndarray
+    changes: tuple[Intervention, ...]  # applied at the start
+
+    @property
+    def latest(self) -> float:
+        """The last time at which the right-hand side belongs to this segment."""
+        return max(self.start, float(np.nextafter(self.end, -np.inf)))
+
+
+class Advance(NamedTuple):
+    """A state taken through one segment."""
+
+    states: Array  # (len(segment.x), k)
+    end: Array  # (k,)
+    fine: Array  # bool
+    extra: Any = None
+
+
+class Walk(NamedTuple):
+    """A state taken through all of them."""
+
+    states: Array  # (n, k)
+    outputs: Array  # (n, d)
+    fine: Array
+    extras: tuple[Any, ...]
+
+
+def as_times(x: Any, t0: float) -> np.ndarray:
+    """Sorted distinct finite times, none before t0."""
+    try:
+        times = np.asarray(x, dtype=float)
+    except (TypeError, ValueError):
+        times = np.zeros((0, 0))
+    if times.ndim != 1 or times.size == 0 or not np.all(np.isfinite(times)):
+        raise InputError(
+            "an ODEModel is solved at a 1-D array of finite times: got "
+            f"{'None' if x is None else f'shape {np.shape(x)}'}."
+        )
+    if np.any(np.diff(times) <= 0):
+        raise InputError("times must be sorted and distinct: use np.unique.")
+    if times[0] < t0:
+        raise InputError(
+            f"the first time, {times[0]:g}, lies before the model's start t0 = {t0:g}: set t0 to "
+            "the time of the initial state."
+        )
+    return times
+
+
+def cut(model: ODEModel, x: np.ndarray) -> tuple[Segment, ...]:
+    """The segments from t0 to the last output."""
+    last = float(x[-1])
+    events = {c.at for c in model.interventions if c.at is not None} | set(model.breaks)
+    starts = [model.t0, *sorted(time for time in events if model.t0 < time <= last)]
+    ends = [*starts[1:], last]
+    segments = []
+    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        inside = (x >= start) & ((x < end) | (i == len(starts) - 1))
+        changes = tuple(c for c in model.interventions if c.at == start)
+        segments.append(Segment(start, end, x[inside], changes))
+    return tuple(segments)
+
+
+def walk(
+    model: ODEModel,
+    segments: tuple[Segment, ...],
+    values: dict[str, Any],
+    advance: Callable[[int, Segment, Derivative, Array], Advance],
+) -> Walk:
+    """Initial state, then segment by segment: apply the changes, advance, observe."""
+    p: dict[str, Any] = {**model.constants, **{name: values[name] for name in model.parameters}}
+    from_start = tuple(change for change in model.interventions if change.at is None)
+    for change in from_start:
+        p = _change_parameters(p, change)
+    u = model.initial_state(p)
+    held = np.zeros(len(model.states), dtype=bool)
+    for change in from_start:
+        u, held = _change_states(model.states, u, held, change)
+
+    states, outputs, extras, fine = [], [], [], jnp.bool_(True)
+    for index, segment in enumerate(segments):
+        for change in segment.changes:
+            p = _change_parameters(p, change)
+            u, held = _change_states(model.states, u, held, change)
+        taken = advance(index, segment, _derivative(model, p, held), u)
+        # Looked at before the next change: a reset must not hide that the state was lost.
+        u, fine = taken.end, fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
+        extras.append(taken.extra)
+        if len(segment.x):
+            states.append(taken.states)
+            outputs.append(_observe(model, segment.x, taken.states, p))
+    return Walk(jnp.concatenate(states), jnp.concatenate(outputs), fine, tuple(extras))
+
+
+def _derivative(model: ODEModel, p: dict[str, Any], held: np.ndarray) -> Derivative:
+    if not held.any():
+        return lambda t, u: model.derivative(t, u, p)
+    return lambda t, u: jnp.where(held, 0.0, model.derivative(t, u, p))
+
+
+def _observe(model: ODEModel, x: np.ndarray, states: Array, p: dict[str, Any]) -> Array:
+    if model.observe is None and model.outputs == model.states:
+        return states
+    return jax.vmap(lambda t, u: model.observed(t, u, p))(jnp.asarray(x), states)
+
+
+def _change_parameters(p: dict[str, Any], change: Intervention) -> dict[str, Any]:
+    return p | {name: change.apply(name, p[name]) for name in change.names if name in p}
+
+
+def _change_states(
+    names: tuple[str, ...], u: Array, held: np.ndarray, change: Intervention
+) -> tuple[Array, np.ndarray]:
+    for i, name in enumerate(names):
+        if name in change.names:
+            u = u.at[i].set(change.apply(name, u[i]))
+    return u, held | (np.isin(names, change.names) & change.hold)

@@ -1,0 +1,179 @@
+"""The default sampler: proposals for all particles at once, accepted one by one.
+
+Each iteration makes two sweeps over the N particles, both exact for the joint density
+
+    log π(Θ) = Σ_i log q0(θ_i) + (1/λ) [Σ_i v(θ_i) − (1/(N−1)) Σ_{i<j} κ0(θ_i, θ_j)]:
+
+* a *walk*: a Langevin proposal θ' = θ + ε P ∇U(θ) + (2ε)^½ P^½ ξ, drifting along a function of that
+  particle alone, U(θ) = log q0(θ) + (v(θ) − mean over a frozen reference ensemble of κ0(θ, ·))/λ;
+* a *jump* from a fixed density (see `jumps.py`).
+
+A proposal does not depend on where the other particles are, so all of them are solved in parallel;
+then each is accepted or rejected in turn with the exact ratio of π, given the current others. What
+that needs of κ0 are three N × N blocks (old with old, new with old, new with new), no more solves.
+The reference ensemble, P, ε and the jump density change in warm-up only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from pcuq.objective import Features, Objective
+from pcuq.samplers import jumps as jump_density
+from pcuq.samplers.base import Draw
+from pcuq.samplers.jumps import Jumps, make_jumps
+
+REFERENCE = 64
+TARGET_ACCEPTANCE = 0.574
+ADAPTATION_RATE = 0.3
+
+
+class Particles(NamedTuple):
+    """N positions and what the energy and the drift need of them."""
+
+    theta: Float[Array, "N p"]
+    log_prior: Float[Array, " N"]
+    v: Float[Array, " N"]
+    features: Features
+    drift: Float[Array, "N p"]
+
+
+class State(NamedTuple):
+    particles: Particles
+    kappa0: Float[Array, "N N"]
+    log_step: Float[Array, ""]
+
+
+class Info(NamedTuple):
+    """What happened in one iteration."""
+
+    walked: Float[Array, ""]  # share of particles that moved
+    jumped: Float[Array, ""]
+    log_step: Float[Array, ""]
+    failed: Float[Array, ""]  # share of proposals that could not be solved
+
+
+class Tuning(NamedTuple):
+    """Everything that is adapted in warm-up and fixed afterwards."""
+
+    reference: Features
+    factor: Float[Array, "p p"]  # P = factor factorᵀ
+    jumps: Jumps
+    adapting: Array
+
+
+class Ensemble:
+    """`init`, `step` and `retune` for one objective and one λ."""
+
+    name = "ensemble"
+
+    def __init__(self, objective: Objective, lam: float):
+        self.objective, self.lam = objective, lam
+        self.prior = objective.problem.parameters
+
+    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
+        """Tuning from earlier positions (K, p), oldest first, and their data terms."""
+        reference = thetas[np.linspace(0, len(thetas) - 1, REFERENCE).round().astype(int)]
+        fits = v >= 0.2 * v.max()
+        inside = thetas[fits] if fits.sum() > 2 * thetas.shape[1] else thetas
+        covariance = np.cov(inside.T).reshape(thetas.shape[1], -1)
+        scale = np.maximum(np.diag(covariance), 1e-12)
+        covariance = 0.95 * covariance + np.diag(0.05 * scale)
+        floor = np.maximum(np.sqrt(np.diag(covariance)), 1e-9)
+        features = jax.jit(self.objective.features)(jnp.asarray(reference))
+        return Tuning(
+            features,
+            jnp.asarray(np.linalg.cholesky(covariance)),
+            make_jumps(thetas, floor),
+            jnp.asarray(1.0 if adapting else 0.0),
+        )
+
+    def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step=0.0) -> State:
+        particles = self.evaluate(thetas, tuning)
+        kappa0 = self.objective.pair_block(particles.features, particles.features)
+        return State(particles, kappa0, jnp.asarray(log_step))
+
+    def evaluate(self, thetas: Float[Array, "N p"], tuning: Tuning) -> Particles:
+        """Everything about N positions, with one solve and its Jacobian for each."""
+        objective, lam = self.objective, self.lam
+        log_prior, prior_gradient = objective.prior_and_gradient(thetas)
+        features, pull_back = objective.features_and_pull_back(thetas)
+        v, v_gradient = objective.data_terms_and_gradient(features)
+        weights = jnp.where(tuning.reference.ok, 1.0, 0.0) / len(tuning.reference.ok)
+        _, reference_gradient = objective.pairs.rows_and_gradient(
+            features.representation, tuning.reference.representation, weights
+        )
+        gradient = pull_back(jax.tree.map(jnp.subtract, v_gradient, reference_gradient))
+        return Particles(thetas, log_prior, v, features, prior_gradient + gradient / lam)
+
+    def draw(self, state: State) -> Draw:
+        particles = state.particles
+        return Draw(particles.theta, particles.v, ~particles.features.ok)
+
+    def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
+        walk_key, jump_key = jax.random.split(key)
+        state, walked, failed = self._walk(walk_key, state, tuning)
+        state, jumped = self._jump(jump_key, state, tuning)
+        log_step = state.log_step + tuning.adapting * ADAPTATION_RATE * (walked - TARGET_ACCEPTANCE)
+        state = state._replace(log_step=log_step)
+        return state, Info(walked, jumped, log_step, failed)
+
+    def _walk(self, key, state, tuning):
+        noise_key, accept_key = jax.random.split(key)
+        old, step = state.particles, jnp.exp(state.log_step)
+        noise = jax.random.normal(noise_key, old.theta.shape)
+        # In the coordinates z = factor⁻¹ θ the proposal is plain Langevin.
+        drift = step * old.drift @ tuning.factor
+        move = drift + jnp.sqrt(2 * step) * noise
+        new = self.evaluate(old.theta + move @ tuning.factor.T, tuning)
+        back = -move - step * new.drift @ tuning.factor
+        log_forward = -0.5 * jnp.sum(noise**2, axis=1)
+        log_backward = -jnp.sum(back**2, axis=1) / (4 * step)
+        state, accepted = self._accept(accept_key, state, new, log_backward - log_forward)
+        return state, jnp.mean(accepted), jnp.mean(~new.features.ok)
+
+    def _jump(self, key, state, tuning):
+        propose_key, accept_key = jax.random.split(key)
+        old = state.particles
+        thetas = jump_density.sample(tuning.jumps, self.prior, propose_key, len(old.theta))
+        new = self.evaluate(thetas, tuning)
+        log_forward = jump_density.log_density(tuning.jumps, new.log_prior, thetas)
+        log_backward = jump_density.log_density(tuning.jumps, old.log_prior, old.theta)
+        state, accepted = self._accept(accept_key, state, new, log_backward - log_forward)
+        return state, jnp.mean(accepted)
+
+    def _accept(self, key, state: State, new: Particles, log_proposal_ratio):
+        """Accept or reject each particle in turn, given where the others are by then."""
+        old = state.particles
+        count = len(old.theta)
+        old_old = state.kappa0
+        new_old = self.objective.pair_block(new.features, old.features)  # [i new, j old]
+        new_new = self.objective.pair_block(new.features, new.features)
+        own = (new.log_prior - old.log_prior) + (new.v - old.v) / self.lam + log_proposal_ratio
+        log_uniform = jnp.log(jax.random.uniform(key, (count,)))
+        share = 1.0 / (self.lam * max(count - 1, 1))
+
+        def one(accepted, i):
+            # Row i of κ0 with the others as they are now; its own column is left out.
+            others = jnp.arange(count) != i
+            with_new = jnp.where(accepted, new_new[i], new_old[i])
+            with_old = jnp.where(accepted, new_old[:, i], old_old[i])
+            repulsion = jnp.sum(jnp.where(others, with_new - with_old, 0.0))
+            log_ratio = own[i] - share * repulsion
+            take = log_uniform[i] < log_ratio
+            return accepted.at[i].set(take), None
+
+        accepted, _ = jax.lax.scan(one, jnp.zeros(count, bool), jnp.arange(count))
+        particles = jax.tree.map(
+            lambda a, b: jnp.where(accepted.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old
+        )
+        a, b = accepted[:, None], accepted[None, :]
+        kappa0 = jnp.where(
+            a, jnp.where(b, new_new, new_old), jnp.where(b, new_old.T, old_old)
+        )
+        return state._replace(particles=particles, kappa0=kappa0), accepted

@@ -1,0 +1,82 @@
+"""The jump density: where a particle may land without walking there.
+
+    g(θ) = w q0(θ) + (1 − w) (1/R) Σ_r Normal(θ; c_r, H_r),
+
+the prior mixed with a kernel density over earlier positions c_r, each with a covariance H_r of its
+own, made from its nearest neighbours: the part that fits is narrow, the rest is wide, and one
+bandwidth would serve neither. It is fixed while draws are kept, so that a jump proposed from it is
+an exact Metropolis move whatever the particles do.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from pcuq.parameters import Parameters
+
+CENTRES = 400
+PRIOR_SHARE = 0.15
+
+
+class Jumps(NamedTuple):
+    """Centres and, per centre, the Cholesky factor of its covariance and the inverse of that."""
+
+    centres: Float[Array, "R p"]
+    factors: Float[Array, "R p p"]
+    inverses: Float[Array, "R p p"]
+    log_norms: Float[Array, " R"]
+    prior_share: Float[Array, ""]
+
+
+def make_jumps(points: Float[np.ndarray, "K p"], floor: Float[np.ndarray, " p"]) -> Jumps:
+    """From earlier positions, oldest first; `floor`: sds below which no bandwidth falls."""
+    p = points.shape[1]
+    index = np.linspace(0, len(points) - 1, CENTRES).round().astype(int)
+    centres = points[index]
+    spread = np.maximum(_robust_sd(points), floor)
+    scaled = centres / spread
+    neighbours = min(len(centres) - 1, max(30, 6 * p))
+    distance2 = ((scaled[:, None] - scaled[None]) ** 2).sum(-1)
+    nearest = np.argsort(distance2, axis=1)[:, : neighbours + 1]
+    local = centres[nearest] - centres[nearest].mean(axis=1, keepdims=True)
+    covariance = np.einsum("rkp,rkq->rpq", local, local) / neighbours
+    # Silverman's factor for as many points as make one local covariance.
+    factor = (4.0 / ((p + 2) * neighbours)) ** (2.0 / (p + 4))
+    covariance = factor * covariance + np.eye(p) * (1e-2 * floor) ** 2
+    factors = np.linalg.cholesky(covariance)
+    inverses = np.linalg.inv(factors)
+    log_norms = -np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(1) - 0.5 * p * np.log(2 * np.pi)
+    return Jumps(*map(jnp.asarray, (centres, factors, inverses, log_norms, PRIOR_SHARE)))
+
+
+def sample(jumps: Jumps, prior: Parameters, key: Array, count: int) -> Float[Array, "K p"]:
+    keys = jax.random.split(key, 4)
+    centre = jax.random.randint(keys[0], (count,), 0, len(jumps.centres))
+    noise = jax.random.normal(keys[1], (count, jumps.centres.shape[1]))
+    near = jumps.centres[centre] + jnp.einsum("kpq,kq->kp", jumps.factors[centre], noise)
+    from_prior = jax.random.uniform(keys[2], (count, 1)) < jumps.prior_share
+    return jnp.where(from_prior, prior.sample(keys[3], (count,)), near)
+
+
+def log_density(jumps: Jumps, log_prior: Array, thetas: Float[Array, "K p"]) -> Float[Array, " K"]:
+    """log g at θ, given log q0 there."""
+
+    def kernel_density(theta):
+        z = jnp.einsum("rpq,rq->rp", jumps.inverses, theta - jumps.centres)
+        terms = jumps.log_norms - 0.5 * jnp.sum(z**2, axis=-1)
+        return jax.scipy.special.logsumexp(terms) - np.log(len(jumps.centres))
+
+    return jnp.logaddexp(
+        jnp.log(jumps.prior_share) + log_prior,
+        jnp.log1p(-jumps.prior_share) + jax.vmap(kernel_density)(thetas),
+    )
+
+
+def _robust_sd(points):
+    low, high = np.quantile(points, [0.16, 0.84], axis=0)
+    return (high - low) / 2
