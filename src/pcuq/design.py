@@ -2,8 +2,8 @@
 
 A *point* is one (condition, covariate) at which the model is evaluated. A *datum* is what the
 kernel sees: a row of y under the product over outputs, one observed entry under the sum. An *atom*
-is one predictive law: a point with a pattern of outputs and a noise; data that share it are counted,
-not repeated. With n data, an atom m of multiplicity n_m and k_X between covariates,
+is one predictive law: a point with a pattern of outputs and a noise; data that share it are
+counted, not repeated. With n data, an atom m of multiplicity n_m and k_X between covariates,
 
     v(θ)     = Σ_{i, m}  (n_m k_X(i, m) / n²)      e(y_i; atom m)
     κ0(θ, ϑ) = Σ_{m, m'} (n_m n_m' k_X(m, m') / n²) e0(atom m of θ; atom m' of ϑ).
@@ -60,6 +60,7 @@ class Design(NamedTuple):
 
 
 def make_points(data: Data) -> Points:
+    """The distinct covariates of each condition, in order."""
     labels = tuple(dict.fromkeys(data.condition.tolist()))
     covariates, of_row, offset = [], np.empty(data.n, dtype=int), 0
     for label in labels:

@@ -9,7 +9,8 @@ here as sums of logarithms over the entries (last axis k) of an atom:
 * closed form: Gaussian noise, and a kernel that is a sum of Gaussians a_t exp(−r²/(2 ℓ_t²)):
       e_c = Σ_t a_t (ℓ_t²/(ℓ_t²+s²))^½ exp(−r²/(2(ℓ_t²+s²))),  e0_c with s_i² + s_j² for s²;
 * tables: additive noise whose scale does not depend on θ. Either factor is a function of one
-  difference, tabulated once by fine quadrature and interpolated (cubic Hermite, on the log scale);
+  difference, tabulated once by fine quadrature and interpolated: log e by cubic Hermite pieces in
+  arsinh of the difference, so that what lies beyond the table is a power law;
 * quadrature: everything else; nodes and weights that are differentiable in w and s;
 * Monte Carlo (`monte_carlo.py`): joint noise, and the unadjusted flow.
 
@@ -20,6 +21,7 @@ kept apart, so that the pair sum can be cut into tiles along them.
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -33,11 +35,11 @@ from pcuq.errors import InputError
 from pcuq.kernels import Kernel
 from pcuq.noise import Gaussian, LocationScale, Noise
 from pcuq.pairs import tile_gradient
-from pcuq.quadrature import fine_rule, nodes_and_weights, total_mass
+from pcuq.quadrature import convolve, node_count, nodes_and_weights, total_mass
 
-MOST_TABLES = 128
-TABLE_STEP = 0.02  # in units of the table's width: interpolation error below 1e-9
-TABLE_REACH = 32.0
+MOST_TABLES = 64
+TABLE_STEP = 0.01  # in arsinh(difference / width): relative error below 2e-8
+TABLE_REACH = 1e4  # in widths; beyond, a power law
 TINY = 1e-290  # keeps a logarithm finite where there is no overlap left
 
 
@@ -64,13 +66,16 @@ def make_embedding(
         scale = np.take_along_axis(static_scale[design.atom_rows], design.columns, axis=1)
         scale = np.where(design.mask, scale, 1.0)
     setting = Setting(design, kernel, lengthscale[design.columns], scale)
-    kinds = list(dict.fromkeys(_kind(noise) for noise in noises))
-    representatives = [next(n for n in noises if _kind(n) == kind) for kind in kinds]
-    parts = [_strategy(noise, setting, force) for noise in representatives]
-    if len(parts) == 1:
-        return parts[0]
-    kind_of_column = np.array([kinds.index(_kind(noise)) for noise in noises])
-    return ByOutput(setting, parts, kind_of_column[design.columns])
+    of_kind: dict[Any, list[int]] = {}
+    for column, noise in enumerate(noises):
+        of_kind.setdefault(_kind(noise), []).append(column)
+    parts = []
+    for columns in of_kind.values():
+        # To a part, outputs with noise of another kind are as if they were missing.
+        mask = design.mask & np.isin(design.columns, columns)
+        own = setting._replace(design=design._replace(mask=mask))
+        parts.append(_strategy(noises[columns[0]], own, force))
+    return parts[0] if len(parts) == 1 else ByOutput(setting, parts)
 
 
 def _kind(noise: Noise):
@@ -101,6 +106,8 @@ def _strategy(noise: Noise, setting: Setting, force: str | None):
 
 class Embedding:
     """`represent(w, s)` for one particle's atoms (M, k); e and e0 from logs over entries."""
+
+    pair_size = data_size = 1  # numbers that one entry of a pair, or of a datum, takes
 
     def __init__(self, setting: Setting, noise: Noise | None = None):
         self.setting, self.noise = setting, noise
@@ -221,7 +228,7 @@ class Table(Embedding):
 
     def __init__(self, setting: Setting, noise: Noise):
         super().__init__(setting, noise)
-        self._tables: dict[tuple, int] = {}
+        self._tables: dict[tuple[float, float], int] = {}
         self._values: list[np.ndarray] = []
         self._slopes: list[np.ndarray] = []
         design = setting.design
@@ -243,20 +250,20 @@ class Table(Embedding):
 
     def _constants(self, left, right):
         mask = self.setting.design.mask[left]
-        length, scale = self.setting.lengthscale[left], self.setting.scale[left]
-        other = np.zeros_like(scale) if right is None else self.setting.scale[right]
-        keys = np.stack([length, scale, other], axis=-1)
-        flat, inverse = np.unique(keys.reshape(-1, 3), axis=0, return_inverse=True)
-        numbers = np.array([self._table(*key) for key in flat])
-        width = np.sqrt(length**2 + scale**2 + other**2)
+        ratios = _ratios(self.setting, left, right)[mask]
+        ratios, inverse = np.unique(ratios, axis=0, return_inverse=True)
+        numbers = np.array([self._table(*ratio) for ratio in ratios.tolist()], dtype=int)
+        table, width = np.zeros(mask.shape, dtype=int), np.ones(mask.shape)
+        table[mask] = numbers[inverse.reshape(-1)]
+        width[mask] = np.sqrt(1 + (ratios**2).sum(axis=1))[inverse.reshape(-1)]
         return {
-            "table": numbers[inverse.reshape(-1)].reshape(length.shape),
-            "unit": 1.0 / (width * TABLE_STEP),
+            "table": table,
+            "unit": 1.0 / (width * self.setting.lengthscale[left]),
             "mask": mask.astype(float),
         }
 
-    def _table(self, length: float, scale: float, other: float) -> int:
-        key = (length, scale, other)
+    def _table(self, ratio: float, other: float) -> int:
+        key = (ratio, other)
         if key not in self._tables:
             self._tables[key] = len(self._values)
             values, slopes = tabulate(self.setting.kernel, self.noise, *key)
@@ -265,7 +272,7 @@ class Table(Embedding):
         return self._tables[key]
 
     def _interpolate(self, r, constants):
-        u = jnp.abs(r) * constants["unit"]
+        u = jnp.arcsinh(jnp.abs(r) * constants["unit"]) / TABLE_STEP
         last = self.values.shape[1] - 1
         cell = jnp.clip(jnp.floor(jax.lax.stop_gradient(u)), 0, last - 1).astype(jnp.int32)
         index = constants["table"] * (last + 1) + cell
@@ -274,58 +281,51 @@ class Table(Embedding):
         t = jnp.minimum(u - cell, 1.0)
         beyond = jnp.maximum(u - last, 0.0)
         cubic = (
-            y0
-            + t * m0
-            + t**2 * (3 * (y1 - y0) - 2 * m0 - m1)
-            + t**3 * (2 * (y0 - y1) + m0 + m1)
+            y0 + t * m0 + t**2 * (3 * (y1 - y0) - 2 * m0 - m1) + t**3 * (2 * (y0 - y1) + m0 + m1)
         )
         return constants["mask"] * (cubic + beyond * m1)
 
 
-def tabulate(kernel: Kernel, noise: Noise, length: float, scale: float, other: float):
-    """(log e, slope per step) on |r| = 0, h, 2h, …: one noise if `other` is 0, else two."""
+def tabulate(kernel: Kernel, noise: Noise, ratio: float, other: float):
+    """log e and its slope per step, on arsinh(|r| / width) = 0, h, 2h, …, in units of ℓ.
+
+    `ratio` is s/ℓ of one noise, `other` that of a second one, or 0; width² = 1 + ratio² + other².
+    """
     assert isinstance(noise, LocationScale)
-    width = np.sqrt(length**2 + scale**2 + other**2)
-    grid = np.arange(int(TABLE_REACH / TABLE_STEP) + 1) * TABLE_STEP * width
+    steps = np.arange(math.ceil(math.asinh(TABLE_REACH) / TABLE_STEP) + 1) * TABLE_STEP
 
-    def integrate(function, s, points):
-        nodes, weights = fine_rule(noise, length / s)
-        result = np.empty(len(points))
-        for start in range(0, len(points), 256):
-            block = points[start : start + 256]
-            result[start : start + 256] = function(np.abs(block[:, None] - s * nodes)) @ weights
-        return result
+    def log_spline(width, values):
+        logs = np.log(np.maximum(values, TINY))
+        spline = CubicSpline(steps, logs, bc_type=((1, 0.0), "not-a-knot"))
+        return logs, spline, lambda r: np.exp(spline(np.arcsinh(r / width)))
 
-    def profile(r):
-        return np.asarray(kernel.profile(r / length))
-
-    with jax.enable_x64(True):
-        values = integrate(profile, scale, grid)
+    with jax.enable_x64(True), jax.ensure_compile_time_eval():
+        profile = lambda r: np.asarray(kernel.profile(jnp.asarray(r)))  # noqa: E731
+        width = math.hypot(1.0, ratio)
+        e = convolve(profile, 1.0, noise, ratio, width * np.sinh(steps))
+        logs, spline, smooth = log_spline(width, e)
         if other > 0:
-            # The inner integral is smooth: spline it on a finer grid, then integrate again.
-            reach = np.concatenate(
-                [np.arange(0, 2 * TABLE_REACH, TABLE_STEP / 2), np.geomspace(64, 2e4, 400)]
-            )
-            inner_grid = reach * np.sqrt(length**2 + scale**2)
-            inner = integrate(profile, scale, inner_grid)
-            spline = CubicSpline(inner_grid, np.log(np.maximum(inner, TINY)))
-            values = integrate(lambda r: np.exp(spline(r)), other, grid)
-    logs = np.log(np.maximum(values, TINY))
-    slopes = CubicSpline(grid, logs, bc_type=((1, 0.0), "not-a-knot"))(grid, 1)
-    return logs, slopes * TABLE_STEP * width
+            width = math.hypot(width, other)
+            e0 = convolve(smooth, 1.0, noise, other, width * np.sinh(steps))
+            logs, spline, _ = log_spline(width, e0)
+    return logs, spline(steps, 1) * TABLE_STEP
+
+
+def _ratios(setting: Setting, left: np.ndarray, right: np.ndarray | None) -> np.ndarray:
+    """(…, k, 2) noise of the two sides in units of ℓ, the larger first; 0 for no noise."""
+    assert setting.scale is not None
+    one = setting.scale[left]
+    other = np.zeros_like(one) if right is None else setting.scale[right]
+    both = np.stack([np.maximum(one, other), np.minimum(one, other)], axis=-1)
+    ratios = both / setting.lengthscale[left][..., None]
+    # Rounded to ten digits: outputs whose ℓ is the same multiple of their noise share a table.
+    return np.where(ratios > 0, np.exp(np.round(np.log(np.maximum(ratios, TINY)), 10)), 0.0)
 
 
 def _distinct_tables(setting: Setting) -> int:
     design = setting.design
-    pairs = np.stack(
-        [
-            setting.lengthscale[design.pair_left],
-            setting.scale[design.pair_left],
-            setting.scale[design.pair_right],
-        ],
-        axis=-1,
-    )
-    return len(np.unique(pairs.reshape(-1, 3), axis=0))
+    ratios = _ratios(setting, design.pair_left, design.pair_right)
+    return len(np.unique(ratios[design.mask[design.pair_left]], axis=0))
 
 
 class Quadrature(Embedding):
@@ -333,6 +333,8 @@ class Quadrature(Embedding):
 
     def __init__(self, setting: Setting, noise: Noise):
         super().__init__(setting, noise)
+        self.data_size = node_count(noise)
+        self.pair_size = self.data_size**2
         if not isinstance(noise, LocationScale):
             _check_normalised(noise)
 
@@ -378,36 +380,32 @@ def _check_normalised(noise: Noise):
 
 
 class ByOutput(Embedding):
-    """Outputs with noise of different kinds: each entry takes the factor of its own kind."""
+    """Outputs with noise of different kinds: a product of parts, each 1 where it does not apply."""
 
-    def __init__(self, setting: Setting, parts: list[Embedding], kind: np.ndarray):
+    def __init__(self, setting: Setting, parts: list[Embedding]):
         super().__init__(setting)
-        self.parts, self.kind = parts, kind
+        self.parts = parts
+        self.data_size = max(part.data_size for part in parts)
+        self.pair_size = max(part.pair_size for part in parts)
 
     def represent(self, w, s):
-        return tuple(part.represent(w, s) for part in self.parts)
+        # 1 is in the range of every noise; another output's value may not be, and give NaN.
+        own = [part.setting.design.mask for part in self.parts]
+        return tuple(
+            part.represent(jnp.where(mask, w, 1.0), jnp.where(mask, s, 1.0))
+            for part, mask in zip(self.parts, own, strict=True)
+        )
 
     def data_constants(self):
-        kind = self.kind[self.setting.design.data_atoms]
-        return (kind, tuple(part.data_constants() for part in self.parts))
+        return tuple(part.data_constants() for part in self.parts)
 
     def pair_constants(self):
-        kind = self.kind[self.setting.design.pair_left]
-        return (kind, tuple(part.pair_constants() for part in self.parts))
+        return tuple(part.pair_constants() for part in self.parts)
 
     def log_data(self, y, representation, constants):
-        kind, each = constants
-        logs = [p.log_data(y, r, c) for p, r, c in zip(self.parts, representation, each, strict=True)]
-        return _select(kind, logs)
+        each = zip(self.parts, representation, constants, strict=True)
+        return sum(part.log_data(y, own, c) for part, own, c in each)
 
     def log_pair(self, left, right, constants):
-        kind, each = constants
-        logs = [
-            part.log_pair(a, b, c)
-            for part, a, b, c in zip(self.parts, left, right, each, strict=True)
-        ]
-        return _select(kind, logs)
-
-
-def _select(kind, logs):
-    return sum(jnp.where(kind == i, log, 0.0) for i, log in enumerate(logs))
+        each = zip(self.parts, left, right, constants, strict=True)
+        return sum(part.log_pair(a, b, c) for part, a, b, c in each)

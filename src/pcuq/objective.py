@@ -127,12 +127,10 @@ class Objective:
         count = len(features.ok)
         if count == 1:
             return 0.0
-        ones = jnp.ones(count)
-        rows = self.pair_rows(features, features, ones)
-        own = jax.vmap(lambda r: self.pairs.block(*(jax.tree.map(lambda x: x[None], r),) * 2)[0, 0])
-        diagonal = jnp.where(features.ok, own(features.representation), 0.0)
+        one, fine = features.representation, features.ok
         # The diagonal is left out: the pair sum is over i < j.
-        return 0.5 * jnp.sum(rows - diagonal) / (count - 1)
+        rows = self.pairs.rows(one, one, jnp.where(fine, 1.0, 0.0), exclude_self=True)
+        return 0.5 * jnp.sum(jnp.where(fine, rows, 0.0)) / (count - 1)
 
     def joint_value_and_gradient(self, thetas: Float[Array, "N p"], lam: Array):
         """log π(Θ) and its gradient (N, p): what MALA moves by and accepts by."""
@@ -203,7 +201,7 @@ class Objective:
     def _map_data(self, function, representation):
         particles = len(jax.tree.leaves(representation)[0])
         design = self.problem.design
-        each = design.data_atoms.size * design.columns.shape[1]
+        each = design.data_atoms.size * design.columns.shape[1] * self.embedding.data_size
         batch = max(1, min(particles, DATA_TILE // each))
         if batch == particles:
             return jax.vmap(function)(representation)

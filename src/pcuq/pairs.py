@@ -5,8 +5,8 @@
 for a in one set of particles and b in another (or the same, a ≠ b). The sum over pairs is never
 differentiated as a whole: κ0 is symmetric, so the derivative in the first argument is all that is
 needed, and it is taken inside each tile. A tile is (atom pairs, A, B), atoms leading, so that its
-sums run over contiguous memory; it holds at most TILE entries, whatever the number of particles:
-memory grows with N, not with N².
+sums run over contiguous memory. It holds at most TILE numbers, or what one a takes with all b for
+one pair of atoms if that is more: memory grows with N, not with N².
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-TILE = 2**17  # entries of a tile: a megabyte in float64, which stays in the cache
+TILE = 2**17  # numbers of a tile, per output: a megabyte, which stays in the cache
 
 
 class PairSum:
@@ -50,10 +50,17 @@ class PairSum:
 
         return _by_rows(one, a, rows)
 
-    def rows(self, a: Any, b: Any, c: Float[Array, " B"]) -> Float[Array, " A"]:
-        """Σ_b c_b κ0(a, b)."""
+    def rows(
+        self, a: Any, b: Any, c: Float[Array, " B"], exclude_self: bool = False
+    ) -> Float[Array, " A"]:
+        """Σ_b c_b κ0(a, b); `exclude_self` leaves b = a out of the sum."""
         rows, _ = self._tiling(_count(a), _count(b))
-        return _by_rows(lambda a_rows: self.block(a_rows, b) @ c, a, rows)
+
+        def one(packed):
+            a_rows, a_index = packed
+            return jnp.sum(_coefficients(a_index, c, exclude_self) * self.block(a_rows, b), axis=1)
+
+        return _by_rows(one, (a, jnp.arange(_count(a))), rows)
 
     def rows_and_gradient(
         self, a: Any, b: Any, c: Float[Array, " B"], exclude_self: bool = False
@@ -64,10 +71,7 @@ class PairSum:
 
         def one(packed):
             a_rows, a_index = packed
-            coefficients = jnp.broadcast_to(c, (_count(a_rows), _count(b)))
-            if exclude_self:
-                itself = a_index[:, None] == jnp.arange(_count(b))[None, :]
-                coefficients = jnp.where(itself, 0.0, coefficients)
+            coefficients = _coefficients(a_index, c, exclude_self)
 
             def sums_and_gradient(piece):
                 return self.embedding.pair_rows_and_gradient(
@@ -108,8 +112,9 @@ class PairSum:
 
     def _tiling(self, size_a: int, size_b: int) -> tuple[int, int]:
         """Rows of a and atom pairs in one tile."""
-        rows = max(1, min(size_a, TILE // max(size_b, 1)))
-        chunk = max(1, min(len(self.weights), TILE // (rows * max(size_b, 1))))
+        row = max(size_b, 1) * self.embedding.pair_size
+        rows = max(1, min(size_a, TILE // row))
+        chunk = max(1, min(len(self.weights), TILE // (rows * row)))
         return rows, chunk
 
     def _pieces(self, size: int):
@@ -143,6 +148,12 @@ def tile_gradient(embedding, a, b, weights, coefficients, constants):
 
 def _count(representation) -> int:
     return len(jax.tree.leaves(representation)[0])
+
+
+def _coefficients(a_index, c, exclude_self: bool) -> Float[Array, "A B"]:
+    """c_b for each (a, b), 0 where b is a and is to be left out."""
+    itself = a_index[:, None] == jnp.arange(len(c))
+    return jnp.where(itself & exclude_self, 0.0, c)
 
 
 def _atoms(representation, atoms):
