@@ -11,7 +11,9 @@ failed has v = 0 and κ0 = 0 with every particle, and the prior's gradient.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -19,16 +21,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from pcuq._x64 import x64
-from pcuq.embedding import make_embedding
+from pcuq._x64 import x64, x64_gradient
+from pcuq.embedding import Embedding, make_embedding
 from pcuq.errors import InputError
-from pcuq.likelihood import point, predictions
+from pcuq.likelihood import known_scale, point, predictions
 from pcuq.pairs import PairSum
 from pcuq.problem import Predictor, Problem
 from pcuq.start import noise_at_starting_fit
 
 # Entries of the data term that are held at once: (particles, datum-atom pairs, outputs).
 DATA_TILE = 2**21
+CONSTANT_TILE = 2**22  # pairs of data at once in the constant
 
 
 class Features(NamedTuple):
@@ -54,36 +57,55 @@ class Objective:
         self.mode = mode or ("forward" if len(problem.parameters) <= 24 else "reverse")
         self.predictor = predictor or problem.predictor(mode=self.mode)
         self.lengthscale = default_lengthscale(problem) if lengthscale is None else lengthscale
-        data, scale = problem.data, problem.scale
-        self.embedding = make_embedding(
-            problem.design,
-            problem.kernel,
-            data.noises,
-            self.lengthscale,
-            None if scale.depends_on_theta else scale.static,
-            force,
-        )
+        self.embedding = self._make_embedding(force)
         self.pairs = PairSum(self.embedding)
         self.y = _on_kernel_scale(problem)
-        self.data_constants = jax.tree.map(jnp.asarray, self.embedding.data_constants())
+        self.data_constants = jax.tree.map(np.asarray, self.embedding.data_constants())
+        self._known_scale = () if problem.scale.depends_on_theta else (known_scale(problem),)
 
-    @property
+    def _make_embedding(self, force: str | None) -> Embedding:
+        problem, scale = self.problem, self.problem.scale
+        static = None if scale.depends_on_theta else scale.static
+        return make_embedding(
+            problem.design, problem.kernel, problem.data.noises, self.lengthscale, static, force
+        )
+
+    @cached_property
     def constant(self) -> float:
         """C = (1/n²) Σ_ij k_X(x_i, x_j) k(y_i, y_j)."""
         design, kernel = self.problem.design, self.problem.kernel
-        i, j = design.self_left, design.self_right
-        columns, mask = _datum_columns(self.problem), _datum_mask(self.problem)
-        r = (self.y[i] - self.y[j]) / self.lengthscale[columns][i]
-        with jax.enable_x64(True):
-            factors = np.where(mask[i], np.asarray(kernel.profile(jnp.asarray(r))), 1.0)
-        return float(np.sum(design.self_weights * np.prod(factors, axis=1)))
+        y = self.y / self.lengthscale[_datum_columns(self.problem)]
+        mask, total = _datum_mask(self.problem), 0.0
+        with jax.enable_x64(True), jax.ensure_compile_time_eval():
+            for cell in np.unique(design.cell):
+                members = np.flatnonzero(design.cell == cell)
+                # Some rows of the pairs at a time: independent data are one cell.
+                for i in np.array_split(members, 1 + members.size**2 // CONSTANT_TILE):
+                    r = jnp.asarray(y[i, None] - y[None, members])
+                    factors = np.where(mask[i, None], np.asarray(kernel.profile(r)), 1.0)
+                    values = np.prod(factors, axis=-1)
+                    if kernel.lengthscale_x > 0:
+                        apart = design.x[i, None] - design.x[None, members]
+                        squares = np.sum((apart / kernel.lengthscale_x) ** 2, axis=-1)
+                        values = values * np.exp(-squares / 2)
+                    total += values.sum()
+        return float(total) / len(y) ** 2
 
     # --- one particle -----------------------------------------------------------------------
 
-    def representation(self, theta: Float[Array, " p"]) -> tuple[Any, Bool[Array, ""]]:
-        """Predictions of one particle at the atoms, and whether they can be used."""
+    def predict(self, theta: Float[Array, " p"]) -> tuple[Any, Bool[Array, ""]]:
+        """What of one particle's predictions at the atoms depends on θ: (w,) or (w, s)."""
         w, s, ok = predictions(self.problem, *self.predictor(theta), theta)
-        return self.embedding.represent(w, s), ok
+        return ((w, s) if self.problem.scale.depends_on_theta else (w,)), ok
+
+    def represent(self, prediction: Any) -> Any:
+        """A prediction as the embedding represents it."""
+        return self.embedding.represent(*prediction, *self._known_scale)
+
+    def representation(self, theta: Float[Array, " p"], *keys) -> tuple[Any, Bool[Array, ""]]:
+        """Predictions of one particle at the atoms, and whether they can be used."""
+        prediction, ok = self.predict(theta)
+        return self.represent(prediction, *keys), ok
 
     def data_term(self, representation: Any) -> Float[Array, ""]:
         """v of one particle that is ok."""
@@ -94,8 +116,8 @@ class Objective:
 
     # --- many particles ---------------------------------------------------------------------
 
-    def features(self, thetas: Float[Array, "N p"]) -> Features:
-        return Features(*jax.vmap(self.representation)(thetas))
+    def features(self, thetas: Float[Array, "N p"], *keys) -> Features:
+        return Features(*jax.vmap(self.representation)(thetas, *keys))
 
     def data_terms(self, features: Features) -> Float[Array, " N"]:
         v = self._map_data(self.data_term, features.representation)
@@ -132,10 +154,10 @@ class Objective:
         rows = self.pairs.rows(one, one, jnp.where(fine, 1.0, 0.0), exclude_self=True)
         return 0.5 * jnp.sum(jnp.where(fine, rows, 0.0)) / (count - 1)
 
-    def joint_value_and_gradient(self, thetas: Float[Array, "N p"], lam: Array):
+    def joint_value_and_gradient(self, thetas: Float[Array, "N p"], lam: Array, *keys):
         """log π(Θ) and its gradient (N, p): what MALA moves by and accepts by."""
         log_prior, prior_gradient = self.prior_and_gradient(thetas)
-        features, pull_back = self.features_and_pull_back(thetas)
+        features, pull_back, _ = self.features_and_pull_back(thetas, *keys)
         v, v_gradient = self.data_terms_and_gradient(features)
         count = len(thetas)
         energy, energy_gradient = jnp.sum(v), v_gradient
@@ -161,20 +183,36 @@ class Objective:
         v, gradient = self._map_data(jax.value_and_grad(self.data_term), features.representation)
         return jnp.where(features.ok, v, 0.0), gradient
 
-    def features_and_pull_back(self, thetas: Float[Array, "N p"]):
-        """Features, and the map from gradients in their space to gradients in θ."""
+    def features_and_pull_back(self, thetas: Float[Array, "N p"], *keys):
+        """Features, the map from gradients in their space to gradients in θ, and ∂w/∂θ.
+
+        The Jacobian of the predictions (N, M, k, p) comes for nothing in forward mode; in reverse
+        mode it is None.
+        """
+        predictions, ok, pull_predictions, jacobian = self._predictions_and_pull_back(thetas)
+        represent = lambda p: jax.vmap(self.represent)(p, *keys)  # noqa: E731
+        representation, pull_representation = jax.vjp(represent, predictions)
+
+        def pull_back(gradient):
+            (in_predictions,) = pull_representation(gradient)
+            return jnp.where(ok[:, None], pull_predictions(in_predictions), 0.0)
+
+        return Features(representation, ok), pull_back, jacobian
+
+    def _predictions_and_pull_back(self, thetas):
+        """The derivative of the model is taken of (w, s): nodes or draws may be many more."""
         if self.mode == "forward":
 
             def push(theta):
                 def along(direction):
-                    return jax.jvp(self.representation, (theta,), (direction,), has_aux=False)
+                    return jax.jvp(self.predict, (theta,), (direction,))
 
-                (representation, ok), (jacobian, _) = jax.vmap(
+                (prediction, ok), (jacobian, _) = jax.vmap(
                     along, out_axes=((None, None), (-1, None))
                 )(jnp.eye(len(theta)))
-                return representation, ok, jacobian
+                return prediction, ok, jacobian
 
-            representation, ok, jacobian = jax.vmap(push)(thetas)
+            predictions, ok, jacobian = jax.vmap(push)(thetas)
 
             def pull_back(gradient):
                 parts = jax.tree.map(
@@ -182,21 +220,33 @@ class Objective:
                     gradient,
                     jacobian,
                 )
-                total = sum(jax.tree.leaves(parts))
-                return jnp.where(ok[:, None], total, 0.0)
+                return sum(jax.tree.leaves(parts))
 
-            return Features(representation, ok), pull_back
+            outputs_jacobian = jnp.where(ok[:, None, None, None], jacobian[0], 0.0)
+            return predictions, ok, pull_back, outputs_jacobian
 
-        def forward(theta):
-            return jax.vjp(self.representation, theta, has_aux=True)
+        predictions, vjps, ok = jax.vmap(lambda theta: jax.vjp(self.predict, theta, has_aux=True))(
+            thetas
+        )
+        return predictions, ok, lambda g: jax.vmap(lambda vjp, one: vjp(one))(vjps, g)[0], None
 
-        representation, vjps, ok = jax.vmap(forward)(thetas)
+    def curvature(self, features: Features, jacobian: Float[Array, "N M k p"]):
+        """Gauss–Newton curvature of −v (N, p, p): Σ_m weight_m e_m Σ_c J_c J_cᵀ/(ℓ_c² + s_c²)."""
+        design = self.problem.design
+        length2 = self.lengthscale[design.columns] ** 2
+        scale = self.problem.scale.static[design.atom_rows[:, None], design.columns]
+        precision = design.mask / (length2 + np.where(scale > 0, scale, 0.0) ** 2)
 
-        def pull_back(gradient):
-            (total,) = jax.vmap(lambda vjp, g: vjp(g))(vjps, gradient)
-            return jnp.where(ok[:, None], total, 0.0)
+        def overlap(representation):
+            taken = jax.tree.map(lambda leaf: leaf[design.data_atoms], representation)
+            y = jnp.asarray(self.y)[design.data_index]
+            e = design.data_weights * self.embedding.data(y, taken, self.data_constants)
+            return jnp.zeros(len(design.counts)).at[design.data_atoms].add(e)
 
-        return Features(representation, ok), pull_back
+        e = self._map_data(overlap, features.representation)
+        weights = jnp.where(features.ok[:, None], e, 0.0)[..., None] * precision
+        scaled = _flat(jacobian * jnp.sqrt(weights)[..., None], 2)
+        return jnp.einsum("nap,naq->npq", scaled, scaled)
 
     def _map_data(self, function, representation):
         particles = len(jax.tree.leaves(representation)[0])
@@ -269,11 +319,17 @@ def _flat(array, trailing: int):
 def kappa(problem: Problem, theta, vartheta) -> Float[Array, ""]:
     """κ(θ, ϑ): the inner product of P_n − P_θ with P_n − P_ϑ; MMD²(P_n, P_θ) where ϑ = θ."""
     objective = objective_of(problem)
-    thetas = jnp.stack([point(problem, theta), point(problem, vartheta)])
-    features = objective.features(thetas)
-    v = objective.data_terms(features)
-    first, second = (jax.tree.map(lambda leaf: leaf[i : i + 1], features) for i in (0, 1))
-    return objective.constant - v[0] - v[1] + objective.pair_block(first, second)[0, 0]
+
+    @x64_gradient
+    def value(theta, vartheta):
+        features = objective.features(jnp.stack([theta, vartheta]))
+        v = objective.data_terms(features)
+        first, second = (
+            jax.tree.map(operator.itemgetter(slice(i, i + 1)), features) for i in (0, 1)
+        )
+        return objective.constant - v[0] - v[1] + objective.pair_block(first, second)[0, 0]
+
+    return value(point(problem, theta), point(problem, vartheta))
 
 
 @x64
@@ -289,11 +345,16 @@ def mmd2(problem: Problem, thetas, weights=None) -> Float[Array, ""]:
             f"`weights` needs one number per particle ({len(thetas)}): got shape {weights.shape}."
         )
     objective = objective_of(problem)
-    features = objective.features(thetas)
-    v = objective.data_terms(features)
-    total = jnp.sum(weights)
-    pairs = weights @ objective.pair_rows(features, features, weights)
-    return objective.constant * total**2 - 2 * total * (weights @ v) + pairs
+
+    @x64_gradient
+    def value(thetas, weights):
+        features = objective.features(thetas)
+        v = objective.data_terms(features)
+        total = jnp.sum(weights)
+        pairs = weights @ objective.pair_rows(features, features, weights)
+        return objective.constant * total**2 - 2 * total * (weights @ v) + pairs
+
+    return value(thetas, weights)
 
 
 @x64
@@ -330,12 +391,14 @@ def objective_of(problem: Problem) -> Objective:
     """The objective on accurate adaptive solves, made once per problem."""
     known = problem.__dict__.get("_objective")
     if known is None:
-        known = Objective(problem)
+        with jax.ensure_compile_time_eval():  # the first call may be inside the caller's jit
+            known = Objective(problem)
         object.__setattr__(problem, "_objective", known)
     return known
 
 
 def check_regularisation(value) -> float:
+    """λ as a positive finite number."""
     if isinstance(value, str):
         raise InputError(f"`regularisation` needs a number λ > 0: got {value!r}.")
     number = float(value)

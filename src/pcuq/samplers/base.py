@@ -91,11 +91,11 @@ def sample(
     systems, _, p = starts.shape
     key = jax.random.key(seed)
     init = jax.jit(jax.vmap(sampler.init, in_axes=(0, None, 0)))
-    advance = jax.jit(_advance(sampler, systems), static_argnames=("length",))
+    advance = jax.jit(_advance(sampler, systems, max(chunk, thin)))
     total = warmup + draws * thin
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
-    thetas, log_steps = jnp.asarray(starts), jnp.full(systems, log_step)
+    thetas, log_steps = jnp.asarray(starts), jnp.full(systems, log_step, dtype=float)
     tuning = sampler.tune(starts.reshape(-1, p), first_v.ravel(), warmup > 0)
     record = []
     iteration, began = 0, time.perf_counter()
@@ -103,9 +103,9 @@ def sample(
         state = init(thetas, tuning, log_steps)
         kept = []
         for part in _parts(length, chunk):
-            state, (draw, info) = advance(key, iteration, state, tuning, length=part)
+            state, draw, info = _first(part, *advance(key, iteration, part, state, tuning))
             iteration += part
-            kept.append(jax.tree.map(np.asarray, draw))
+            kept.append(draw)
             _tell(listener, iteration, total, True, info, draw)
         whole = Draw(*(np.concatenate([getattr(k, name) for k in kept]) for name in Draw._fields))
         # The first half of a stage is still on its way from where the last tuning left it.
@@ -119,21 +119,19 @@ def sample(
     state = init(thetas, tuning, log_steps)
     kept, infos, began = [], [], time.perf_counter()
     for part in _parts(draws, max(1, chunk // thin)):
-        state, (draw, info) = advance(key, iteration, state, tuning, length=part * thin)
+        state, draw, info = _first(
+            part * thin, *advance(key, iteration, part * thin, state, tuning)
+        )
         iteration += part * thin
-        draw = jax.tree.map(np.asarray, draw)
         kept.append(jax.tree.map(lambda leaf: leaf[thin - 1 :: thin], draw))
-        infos.append(jax.tree.map(np.asarray, info)._asdict())
+        infos.append(info._asdict())
         _tell(listener, iteration, total, False, info, draw)
     clock["draws"] = time.perf_counter() - began
 
     theta, v, failed = (
-        np.moveaxis(np.concatenate([getattr(k, name) for k in kept]), 0, 1)
-        for name in Draw._fields
+        np.moveaxis(np.concatenate([getattr(k, name) for k in kept]), 0, 1) for name in Draw._fields
     )
-    info = {
-        name: np.moveaxis(np.concatenate([i[name] for i in infos]), 0, 1) for name in infos[0]
-    }
+    info = {name: np.moveaxis(np.concatenate([i[name] for i in infos]), 0, 1) for name in infos[0]}
     warm = np.moveaxis(np.concatenate(record), 0, 1) if record else theta[:, :0]
     return Run(
         theta=theta,
@@ -148,19 +146,33 @@ def sample(
     )
 
 
-def _advance(sampler: Sampler, systems: int):
-    """`length` iterations of all systems in one compiled loop."""
+def _advance(sampler: Sampler, systems: int, most: int):
+    """Up to `most` iterations of all systems, in one loop that is compiled once."""
     step = jax.vmap(sampler.step, in_axes=(0, 0, None))
 
-    def advance(key, first, state, tuning, length):
-        def body(state, iteration):
+    def advance(key, first, count, state, tuning):
+        def one(state, iteration):
             keys = jax.random.split(jax.random.fold_in(key, iteration), systems)
             state, info = step(keys, state, tuning)
             return state, (jax.vmap(sampler.draw)(state), info)
 
-        return jax.lax.scan(body, state, first + jnp.arange(length))
+        def body(i, carry):
+            state, kept = carry
+            state, out = one(state, first + i)
+            kept = jax.tree.map(lambda buffer, leaf: buffer.at[i].set(leaf), kept, out)
+            return state, kept
+
+        shapes = jax.eval_shape(lambda state: one(state, first)[1], state)
+        buffers = jax.tree.map(lambda leaf: jnp.zeros((most, *leaf.shape), leaf.dtype), shapes)
+        return jax.lax.fori_loop(0, count, body, (state, buffers))
 
     return advance
+
+
+def _first(count: int, state, kept):
+    """The part of the buffers that was filled."""
+    draw, info = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], kept)
+    return state, draw, info
 
 
 def _stage_lengths(warmup: int) -> list[int]:
@@ -170,15 +182,13 @@ def _stage_lengths(warmup: int) -> list[int]:
 
 
 def _parts(length: int, chunk: int) -> list[int]:
-    """Chunks of one size and the rest, so that at most two lengths are compiled."""
+    """Chunks of one size and the rest."""
     whole, rest = divmod(length, chunk)
     return [chunk] * whole + ([rest] if rest else [])
 
 
 def _tell(listener, iteration, total, warming_up, info, draw):
     if listener is not None:
-        means = {
-            name: float(np.mean(np.asarray(value))) for name, value in info._asdict().items()
-        }
+        means = {name: float(np.mean(np.asarray(value))) for name, value in info._asdict().items()}
         last = Draw(*(np.asarray(leaf)[-1] for leaf in draw))
         listener(Progress(iteration, total, warming_up, means, last))

@@ -4,14 +4,16 @@ Each iteration makes two sweeps over the N particles, both exact for the joint d
 
     log π(Θ) = Σ_i log q0(θ_i) + (1/λ) [Σ_i v(θ_i) − (1/(N−1)) Σ_{i<j} κ0(θ_i, θ_j)]:
 
-* a *walk*: a Langevin proposal θ' = θ + ε P ∇U(θ) + (2ε)^½ P^½ ξ, drifting along a function of that
-  particle alone, U(θ) = log q0(θ) + (v(θ) − mean over a frozen reference ensemble of κ0(θ, ·))/λ;
+* a *walk*: a Langevin proposal θ' = θ + ε G⁻¹ ∇U(θ) + (2ε G⁻¹)^½ ξ, drifting along a function of
+  that particle alone, U(θ) = log q0(θ) + (v(θ) − mean over a frozen reference ensemble of κ0(θ, ·))/λ,
+  in the metric G(θ) = (Gauss–Newton curvature of −v)/λ + that of the prior: steps are short only
+  where, and in the directions in which, the model is sensitive;
 * a *jump* from a fixed density (see `jumps.py`).
 
 A proposal does not depend on where the other particles are, so all of them are solved in parallel;
 then each is accepted or rejected in turn with the exact ratio of π, given the current others. What
 that needs of κ0 are three N × N blocks (old with old, new with old, new with new), no more solves.
-The reference ensemble, P, ε and the jump density change in warm-up only.
+The reference ensemble, ε and the jump density change in warm-up only.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from jaxtyping import Array, Bool, Float
 from pcuq.objective import Features, Objective
 from pcuq.samplers import jumps as jump_density
 from pcuq.samplers.base import Draw
-from pcuq.samplers.jumps import Jumps, make_jumps
+from pcuq.samplers.jumps import Jumps, choose_centres, make_jumps
 
 REFERENCE = 64
 TARGET_ACCEPTANCE = 0.574
@@ -40,7 +42,8 @@ class Particles(NamedTuple):
     log_prior: Float[Array, " N"]
     v: Float[Array, " N"]
     features: Features
-    drift: Float[Array, "N p"]
+    gradient: Float[Array, "N p"]  # of U
+    metric: Float[Array, "N p p"]  # lower Cholesky factor C of G = C Cᵀ
 
 
 class State(NamedTuple):
@@ -62,7 +65,7 @@ class Tuning(NamedTuple):
     """Everything that is adapted in warm-up and fixed afterwards."""
 
     reference: Features
-    factor: Float[Array, "p p"]  # P = factor factorᵀ
+    metric: Float[Array, "p p"]  # of the prior, or of earlier positions where there is no J
     jumps: Jumps
     adapting: Array
 
@@ -76,22 +79,43 @@ class Ensemble:
         self.objective, self.lam = objective, lam
         self.prior = objective.problem.parameters
 
+        def prepare(reference, centres, metric):
+            features, _, jacobian = objective.features_and_pull_back(centres)
+            return objective.features(reference), self._curvature(features, jacobian, metric)
+
+        self._prepare = jax.jit(prepare)
+
     def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
         """Tuning from earlier positions (K, p), oldest first, and their data terms."""
         reference = thetas[np.linspace(0, len(thetas) - 1, REFERENCE).round().astype(int)]
         fits = v >= 0.2 * v.max()
         inside = thetas[fits] if fits.sum() > 2 * thetas.shape[1] else thetas
-        covariance = np.cov(inside.T).reshape(thetas.shape[1], -1)
-        scale = np.maximum(np.diag(covariance), 1e-12)
-        covariance = 0.95 * covariance + np.diag(0.05 * scale)
-        floor = np.maximum(np.sqrt(np.diag(covariance)), 1e-9)
-        features = jax.jit(self.objective.features)(jnp.asarray(reference))
+        floor = np.maximum(inside.std(axis=0), 1e-9)
+        if self.objective.mode == "forward":
+            metric = np.eye(thetas.shape[1]) / np.maximum(self._prior_variance(), floor**2)
+        else:
+            covariance = np.cov(inside.T).reshape(thetas.shape[1], -1)
+            metric = np.linalg.inv(0.95 * covariance + 0.05 * np.diag(floor**2))
+        centres = choose_centres(thetas)
+        features, curvature = self._prepare(
+            jnp.asarray(reference), jnp.asarray(centres), jnp.asarray(metric)
+        )
         return Tuning(
             features,
-            jnp.asarray(np.linalg.cholesky(covariance)),
-            make_jumps(thetas, floor),
+            jnp.asarray(metric),
+            make_jumps(centres, floor, np.asarray(curvature)),
             jnp.asarray(1.0 if adapting else 0.0),
         )
+
+    def _curvature(self, features, jacobian, metric):
+        """G of each particle."""
+        if jacobian is None:
+            return jnp.broadcast_to(metric, (len(features.ok), *metric.shape))
+        return self.objective.curvature(features, jacobian) / self.lam + metric
+
+    def _prior_variance(self) -> np.ndarray:
+        draws = np.asarray(self.prior.sample(jax.random.key(0), (1000,)))
+        return draws.var(axis=0)
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step=0.0) -> State:
         particles = self.evaluate(thetas, tuning)
@@ -102,50 +126,52 @@ class Ensemble:
         """Everything about N positions, with one solve and its Jacobian for each."""
         objective, lam = self.objective, self.lam
         log_prior, prior_gradient = objective.prior_and_gradient(thetas)
-        features, pull_back = objective.features_and_pull_back(thetas)
+        features, pull_back, jacobian = objective.features_and_pull_back(thetas)
         v, v_gradient = objective.data_terms_and_gradient(features)
         weights = jnp.where(tuning.reference.ok, 1.0, 0.0) / len(tuning.reference.ok)
         _, reference_gradient = objective.pairs.rows_and_gradient(
             features.representation, tuning.reference.representation, weights
         )
         gradient = pull_back(jax.tree.map(jnp.subtract, v_gradient, reference_gradient))
-        return Particles(thetas, log_prior, v, features, prior_gradient + gradient / lam)
+        metric = jnp.linalg.cholesky(self._curvature(features, jacobian, tuning.metric))
+        return Particles(thetas, log_prior, v, features, prior_gradient + gradient / lam, metric)
 
     def draw(self, state: State) -> Draw:
         particles = state.particles
         return Draw(particles.theta, particles.v, ~particles.features.ok)
 
     def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
-        walk_key, jump_key = jax.random.split(key)
-        state, walked, failed = self._walk(walk_key, state, tuning)
-        state, jumped = self._jump(jump_key, state, tuning)
+        def sweep(state, packed):
+            key, jumping = packed
+            return self._sweep(key, state, tuning, jumping)
+
+        # One loop over the two kinds of sweep: solving is compiled once.
+        keys = jax.random.split(key)
+        state, (accepted, failed) = jax.lax.scan(sweep, state, (keys, jnp.array([False, True])))
+        walked, jumped = accepted[0], accepted[1]
         log_step = state.log_step + tuning.adapting * ADAPTATION_RATE * (walked - TARGET_ACCEPTANCE)
         state = state._replace(log_step=log_step)
-        return state, Info(walked, jumped, log_step, failed)
+        return state, Info(walked, jumped, log_step, jnp.mean(failed))
 
-    def _walk(self, key, state, tuning):
-        noise_key, accept_key = jax.random.split(key)
+    def _sweep(self, key, state: State, tuning: Tuning, jumping):
+        walk_key, jump_key, accept_key = jax.random.split(key, 3)
         old, step = state.particles, jnp.exp(state.log_step)
-        noise = jax.random.normal(noise_key, old.theta.shape)
-        # In the coordinates z = factor⁻¹ θ the proposal is plain Langevin.
-        drift = step * old.drift @ tuning.factor
-        move = drift + jnp.sqrt(2 * step) * noise
-        new = self.evaluate(old.theta + move @ tuning.factor.T, tuning)
-        back = -move - step * new.drift @ tuning.factor
-        log_forward = -0.5 * jnp.sum(noise**2, axis=1)
-        log_backward = -jnp.sum(back**2, axis=1) / (4 * step)
-        state, accepted = self._accept(accept_key, state, new, log_backward - log_forward)
-        return state, jnp.mean(accepted), jnp.mean(~new.features.ok)
+        walk_to = old.theta + self._walk(walk_key, old, step)
+        jump_to = jump_density.sample(tuning.jumps, self.prior, jump_key, len(old.theta))
+        new = self.evaluate(jnp.where(jumping, jump_to, walk_to), tuning)
+        walk_ratio = _log_walk(old, new, step) - _log_walk(new, old, step)
+        jump_ratio = jump_density.log_density(
+            tuning.jumps, old.log_prior, old.theta
+        ) - jump_density.log_density(tuning.jumps, new.log_prior, new.theta)
+        ratio = jnp.where(jumping, jump_ratio, walk_ratio)
+        state, accepted = self._accept(accept_key, state, new, ratio)
+        return state, (jnp.mean(accepted), jnp.mean(~new.features.ok))
 
-    def _jump(self, key, state, tuning):
-        propose_key, accept_key = jax.random.split(key)
-        old = state.particles
-        thetas = jump_density.sample(tuning.jumps, self.prior, propose_key, len(old.theta))
-        new = self.evaluate(thetas, tuning)
-        log_forward = jump_density.log_density(tuning.jumps, new.log_prior, thetas)
-        log_backward = jump_density.log_density(tuning.jumps, old.log_prior, old.theta)
-        state, accepted = self._accept(accept_key, state, new, log_backward - log_forward)
-        return state, jnp.mean(accepted)
+    def _walk(self, key, old: Particles, step):
+        """ε G⁻¹ ∇U + (2ε G⁻¹)^½ ξ = C⁻ᵀ (ε C⁻¹ ∇U + (2ε)^½ ξ)."""
+        noise = jax.random.normal(key, old.theta.shape)
+        whitened = _solve(old.metric, old.gradient)
+        return _solve(old.metric, step * whitened + jnp.sqrt(2 * step) * noise, transposed=True)
 
     def _accept(self, key, state: State, new: Particles, log_proposal_ratio):
         """Accept or reject each particle in turn, given where the others are by then."""
@@ -173,7 +199,20 @@ class Ensemble:
             lambda a, b: jnp.where(accepted.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old
         )
         a, b = accepted[:, None], accepted[None, :]
-        kappa0 = jnp.where(
-            a, jnp.where(b, new_new, new_old), jnp.where(b, new_old.T, old_old)
-        )
+        kappa0 = jnp.where(a, jnp.where(b, new_new, new_old), jnp.where(b, new_old.T, old_old))
         return state._replace(particles=particles, kappa0=kappa0), accepted
+
+
+def _log_walk(to: Particles, start: Particles, step) -> Float[Array, " N"]:
+    """log density of walking to `to` from `start`, up to a constant."""
+    move = jnp.einsum("npq,np->nq", start.metric, to.theta - start.theta)  # Cᵀ (θ' − θ)
+    noise = move - step * _solve(start.metric, start.gradient)
+    log_volume = jnp.sum(jnp.log(jnp.diagonal(start.metric, axis1=1, axis2=2)), axis=1)
+    return log_volume - jnp.sum(noise**2, axis=1) / (4 * step)
+
+
+def _solve(factor, vector, transposed: bool = False):
+    """C⁻¹ x, or C⁻ᵀ x."""
+    return jax.scipy.linalg.solve_triangular(
+        factor, vector[..., None], lower=True, trans=1 if transposed else 0
+    )[..., 0]

@@ -3,9 +3,10 @@
     g(θ) = w q0(θ) + (1 − w) (1/R) Σ_r Normal(θ; c_r, H_r),
 
 the prior mixed with a kernel density over earlier positions c_r, each with a covariance H_r of its
-own, made from its nearest neighbours: the part that fits is narrow, the rest is wide, and one
-bandwidth would serve neither. It is fixed while draws are kept, so that a jump proposed from it is
-an exact Metropolis move whatever the particles do.
+own: the part that fits is narrow, the rest is wide, and one bandwidth would serve neither. Half of
+the covariances come from a centre's nearest neighbours, half from the curvature there, which knows
+directions that are too narrow for neighbours to show. The density is fixed while draws are kept, so
+that a jump proposed from it is an exact Metropolis move whatever the particles do.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from jaxtyping import Array, Float
 from pcuq.parameters import Parameters
 
 CENTRES = 400
+CURVATURE_SHRINKAGE = 0.5  # of the covariance that the curvature at a centre suggests
 PRIOR_SHARE = 0.15
 
 
@@ -33,12 +35,19 @@ class Jumps(NamedTuple):
     prior_share: Float[Array, ""]
 
 
-def make_jumps(points: Float[np.ndarray, "K p"], floor: Float[np.ndarray, " p"]) -> Jumps:
-    """From earlier positions, oldest first; `floor`: sds below which no bandwidth falls."""
-    p = points.shape[1]
-    index = np.linspace(0, len(points) - 1, CENTRES).round().astype(int)
-    centres = points[index]
-    spread = np.maximum(_robust_sd(points), floor)
+def choose_centres(points: Float[np.ndarray, "K p"]) -> np.ndarray:
+    """Evenly out of earlier positions, oldest first."""
+    return points[np.linspace(0, len(points) - 1, CENTRES).round().astype(int)]
+
+
+def make_jumps(
+    centres: Float[np.ndarray, "R p"],
+    floor: Float[np.ndarray, " p"],
+    curvature: Float[np.ndarray, "R p p"] | None = None,
+) -> Jumps:
+    """`floor`: sds of which no bandwidth is below a hundredth; `curvature` that of −log density."""
+    p = centres.shape[1]
+    spread = np.maximum(_robust_sd(centres), floor)
     scaled = centres / spread
     neighbours = min(len(centres) - 1, max(30, 6 * p))
     distance2 = ((scaled[:, None] - scaled[None]) ** 2).sum(-1)
@@ -48,6 +57,10 @@ def make_jumps(points: Float[np.ndarray, "K p"], floor: Float[np.ndarray, " p"])
     # Silverman's factor for as many points as make one local covariance.
     factor = (4.0 / ((p + 2) * neighbours)) ** (2.0 / (p + 4))
     covariance = factor * covariance + np.eye(p) * (1e-2 * floor) ** 2
+    if curvature is not None:
+        narrow = CURVATURE_SHRINKAGE * np.linalg.inv(curvature)
+        centres = np.concatenate([centres, centres])
+        covariance = np.concatenate([covariance, narrow])
     factors = np.linalg.cholesky(covariance)
     inverses = np.linalg.inv(factors)
     log_norms = -np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(1) - 0.5 * p * np.log(2 * np.pi)

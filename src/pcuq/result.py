@@ -1,0 +1,244 @@
+"""What a fit returns: draws, diagnostics and a verdict, in a tree that ArviZ can read.
+
+`posterior` (chain, draw) holds natural values, `unconstrained_posterior` holds θ; a chain is one
+particle's path, with coordinates `system` and `particle`. `sample_stats` holds v, failures, and the
+R-hats: path-wise ones say how a particle moves, those over systems (of each parameter's ensemble
+mean and sd) are the verdict. Settings and figures of the whole fit are attributes of the tree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+
+from pcuq import diagnostics
+from pcuq._x64 import x64
+from pcuq.errors import InputError
+from pcuq.predict import Prediction, predict
+from pcuq.problem import Problem
+
+FORMAT = "pcuq-fit-1"
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Draws from Q with their diagnostics. `problem` is None where a file was loaded without it."""
+
+    tree: xr.DataTree
+    problem: Problem | None = None
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(str(name) for name in self.tree["posterior"].data_vars)
+
+    @property
+    def method(self) -> str:
+        return self.tree.attrs["method"]
+
+    @property
+    def status(self) -> str:
+        """In words, whether to trust this fit."""
+        return self.tree.attrs["status"]
+
+    @property
+    def trusted(self) -> bool:
+        return bool(self.tree.attrs["trusted"])
+
+    @property
+    def diagnostics(self) -> dict[str, Any]:
+        """Figures of the whole fit."""
+        return json.loads(self.tree.attrs["diagnostics"])
+
+    @property
+    def thetas(self) -> np.ndarray:
+        """All retained draws (S, p), unconstrained, pooled over systems and particles."""
+        group = self.tree["unconstrained_posterior"]
+        columns = [group[name].transpose("draw", "chain").to_numpy() for name in self.parameters]
+        return np.stack(columns, axis=-1).reshape(-1, len(columns))
+
+    @property
+    def draws(self) -> dict[str, np.ndarray]:
+        """All retained draws by name, natural values, in the order of `thetas`."""
+        group = self.tree["posterior"]
+        return {
+            name: group[name].transpose("draw", "chain").to_numpy().ravel()
+            for name in self.parameters
+        }
+
+    def predict(self, x, condition: str | None = None, do=None, **options) -> Prediction:
+        """The mixture's predictions at x, under a condition of the data and an intervention."""
+        if self.problem is None:
+            raise InputError(
+                "this fit was loaded without its problem: pcuq.load(path, problem=problem)."
+            )
+        return predict(self.problem, self.thetas, x, condition=condition, do=do, **options)
+
+    def summary(self):
+        """A table: mean, sd and quantiles of each parameter, with R-hat and ESS."""
+        import pandas as pd
+
+        rows = {}
+        stats = self.tree["sample_stats"]
+        for name in self.parameters:
+            paths = self.tree["posterior"][name].transpose("chain", "draw").to_numpy()
+            values = paths.ravel()
+            low, mid, high = np.quantile(values, [0.05, 0.5, 0.95])
+            row = {
+                "mean": values.mean(),
+                "sd": values.std(),
+                "5%": low,
+                "50%": mid,
+                "95%": high,
+                "ess": float(diagnostics.ess_bulk(paths)),
+                "rhat_paths": float(diagnostics.rhat(paths)),
+            }
+            for kind in ("mean", "sd"):
+                if f"rhat_systems_{kind}" in stats:
+                    row[f"rhat_{kind}"] = float(stats[f"rhat_systems_{kind}"].sel(parameter=name))
+            rows[name] = row
+        return pd.DataFrame(rows).T
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write netCDF; the file is complete or not there at all."""
+        path = Path(path)
+        handle, scratch = tempfile.mkstemp(suffix=".nc", dir=path.parent or ".")
+        os.close(handle)
+        try:
+            self.tree.to_netcdf(scratch, engine="h5netcdf")
+            os.replace(scratch, path)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
+        return path
+
+    def __repr__(self) -> str:
+        size = self.tree["posterior"].sizes
+        return (
+            f"Fit(method={self.method!r}, {size['chain']} paths × {size['draw']} draws, "
+            f"parameters: {', '.join(self.parameters)})\n{self.status}"
+        )
+
+
+def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
+    """Read a fit; with its problem it can predict. A different problem is refused."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: give the path that `fit.save` wrote.")
+    try:
+        tree = xr.load_datatree(path, engine="h5netcdf")
+    except Exception as error:
+        raise InputError(f"{path} is not a readable netCDF file: {error}") from error
+    if tree.attrs.get("format") != FORMAT:
+        raise InputError(f"{path} was not written by pcuq (format {tree.attrs.get('format')!r}).")
+    if problem is not None and problem.fingerprint != tree.attrs["problem"]:
+        raise InputError(
+            f"{path} belongs to another problem: data, parameters, kernel or conditions differ."
+        )
+    return Fit(tree, problem)
+
+
+@x64
+def make_tree(
+    problem: Problem,
+    theta: np.ndarray,
+    v: np.ndarray,
+    failed: np.ndarray,
+    info: Mapping[str, np.ndarray],
+    attributes: Mapping[str, Any],
+    warmup_theta: np.ndarray | None = None,
+) -> xr.DataTree:
+    """theta (S, T, N, p): systems, draws, particles."""
+    systems, draws, particles, _ = theta.shape
+    names = problem.parameters.names
+    coordinates = {
+        "chain": np.arange(systems * particles),
+        "draw": np.arange(draws),
+        "system": ("chain", np.repeat(np.arange(systems), particles)),
+        "particle": ("chain", np.tile(np.arange(particles), systems)),
+    }
+
+    def paths(values):  # (S, T, N) → (chain, draw)
+        return np.moveaxis(values, 2, 1).reshape(systems * particles, -1)
+
+    natural = problem.parameters.constrain(jnp.asarray(theta))
+    posterior = {name: (("chain", "draw"), paths(np.asarray(natural[name]))) for name in names}
+    unconstrained = {
+        name: (("chain", "draw"), paths(theta[..., i])) for i, name in enumerate(names)
+    }
+    stats: dict[str, Any] = {
+        "v": (("chain", "draw"), paths(v)),
+        "failed": (("chain", "draw"), paths(failed)),
+        "failures": (("chain",), paths(failed).sum(axis=1)),
+        "rhat_paths": (
+            ("parameter",),
+            np.array([float(diagnostics.rhat(paths(theta[..., i]))) for i in range(len(names))]),
+        ),
+        "ess_paths": (
+            ("parameter",),
+            np.array([float(diagnostics.ess_bulk(paths(theta[..., i]))) for i in range(len(names))]),
+        ),
+    }
+    if systems > 1:
+        for kind, summary in (("mean", theta.mean(axis=2)), ("sd", theta.std(axis=2))):
+            if kind == "sd" and particles == 1:
+                continue
+            stats[f"rhat_systems_{kind}"] = (
+                ("parameter",),
+                np.asarray(diagnostics.rhat_over_systems(summary)).reshape(len(names)),
+            )
+    for name, values in info.items():
+        stats[name] = (("which_system", "iteration"), values)
+    groups = {
+        "posterior": xr.Dataset(posterior, coords=coordinates),
+        "unconstrained_posterior": xr.Dataset(unconstrained, coords=coordinates),
+        "sample_stats": xr.Dataset(stats, coords={**coordinates, "parameter": list(names)}),
+        "observed_data": xr.Dataset(
+            {"y": (("row", "output"), np.asarray(problem.data.y))},
+            coords={"output": list(problem.outputs), "row": np.arange(problem.data.n)},
+        ),
+        "constant_data": _constant_data(problem),
+    }
+    if warmup_theta is not None and warmup_theta.shape[1]:
+        warm = {
+            name: (
+                ("chain", "draw"),
+                np.moveaxis(warmup_theta[..., i], 2, 1).reshape(systems * particles, -1),
+            )
+            for i, name in enumerate(names)
+        }
+        groups["warmup_unconstrained_posterior"] = xr.Dataset(warm)
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs.update(format=FORMAT, problem=problem.fingerprint, **attributes)
+    return tree
+
+
+def _constant_data(problem: Problem) -> xr.Dataset:
+    data = problem.data
+    known: dict[str, Any] = {"condition": (("row",), data.condition.astype(object))}
+    if data.x is not None:
+        known["x"] = (("row",) if data.x.ndim == 1 else ("row", "covariate"), np.asarray(data.x))
+    known["noise_scale"] = (
+        ("row", "output"),
+        np.where(problem.scale.static > 0, problem.scale.static, np.nan),
+    )
+    return xr.Dataset(known, coords={"output": list(problem.outputs), "row": np.arange(data.n)})
+
+
+def versions() -> dict[str, str]:
+    """Versions of what the numbers depend on."""
+    import importlib.metadata
+
+    return {
+        name: importlib.metadata.version(name)
+        for name in ("pcuq", "jax", "jaxlib", "diffrax", "numpyro", "blackjax", "numpy")
+    } | {"devices": str(jax.devices()[0].platform)}

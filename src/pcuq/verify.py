@@ -1,0 +1,81 @@
+"""Was the frozen mesh good enough? Its predictions against a tight adaptive solve.
+
+For a sample of the draws: the largest error of a trajectory in units of the kernel's width
+(ℓ² + s²)^½, and what it does to the log density that was sampled,
+
+    |Δv(θ)|/λ + |Δ mean over the sample of κ0(θ, ·)|/λ.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pcuq.fixed_point import part_that_fits
+from pcuq.likelihood import predictions
+from pcuq.objective import Objective
+from pcuq.problem import Predictor
+
+SAMPLE = 64
+TIGHT = 1e-9
+TRAJECTORY_TOLERANCE = 0.05  # kernel widths, within the part that fits
+DENSITY_TOLERANCE = 0.1  # nine draws in ten change the log density by less
+
+
+class SolverCheck(NamedTuple):
+    trajectory_error: float  # largest, within the part that fits, in kernel widths
+    density_error: float  # 90th percentile over the sample, in nats
+    disagreements: int  # draws that one way of solving could solve and the other could not
+    worst: np.ndarray  # θ of the draws with the largest errors: a better mesh must serve them
+
+    @property
+    def good(self) -> bool:
+        return (
+            self.trajectory_error <= TRAJECTORY_TOLERANCE
+            and self.density_error <= DENSITY_TOLERANCE
+        )
+
+
+def check_solver(objective: Objective, lam: float, thetas: np.ndarray, v: np.ndarray) -> SolverCheck:
+    """`thetas` (K, p) pooled draws, evenly thinned to a sample here."""
+    problem = objective.problem
+    index = np.linspace(0, len(thetas) - 1, min(SAMPLE, len(thetas))).round().astype(int)
+    sample, fits = jnp.asarray(thetas[index]), part_that_fits(v)[index]
+    tight = Objective(
+        problem,
+        Predictor(problem, tolerance=TIGHT, mode=objective.mode),
+        lengthscale=objective.lengthscale,
+        mode=objective.mode,
+    )
+
+    def evaluate(which: Objective):
+        def run(sample):
+            features = which.features(sample)
+            weights = jnp.full(len(sample), 1.0 / len(sample))
+            rows = which.pair_rows(features, features, weights)
+
+            def atoms(theta):
+                return predictions(problem, *which.predictor(theta), theta)
+
+            w, s, ok = jax.vmap(atoms)(sample)
+            return w, s, ok, which.data_terms(features), rows
+
+        return map(np.asarray, jax.jit(run)(sample))
+
+    w, s, ok, v_mesh, rows_mesh = evaluate(objective)
+    w_tight, _, ok_tight, v_tight, rows_tight = evaluate(tight)
+    both = ok & ok_tight
+    length = objective.lengthscale[problem.design.columns]
+    error = np.abs(w - w_tight) / np.sqrt(length**2 + s**2) * problem.design.mask
+    error = np.where(both, error.max(axis=(1, 2)), 0.0)
+    effect = (np.abs(v_mesh - v_tight) + np.abs(rows_mesh - rows_tight)) / lam
+    worst = np.argsort(-np.where(fits, error, 0.0) - effect)[:16]
+    return SolverCheck(
+        trajectory_error=float(np.max(np.where(fits & both, error, 0.0))),
+        density_error=float(np.quantile(effect, 0.9)),
+        disagreements=int(np.sum(ok != ok_tight)),
+        worst=np.asarray(sample)[worst],
+    )
