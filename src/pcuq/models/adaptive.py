@@ -10,6 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import diffrax
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -23,9 +25,11 @@ if TYPE_CHECKING:
 METHODS = ("explicit", "implicit")
 # A right-hand side that never lets a solve finish must end; these are per segment.
 EXPLICIT_STEPS = 16384
-IMPLICIT_STEPS = 4096
+IMPLICIT_STEPS = 16384
 # States far below their usual magnitude need not be right to all digits.
 ABSOLUTE = 1e-3
+# Stands for a slope that is not finite in an implicit solve: see `_tamed`.
+STEEPEST = 1e30
 # Smaller steps, relative to the segment, mean that the solution has blown up.
 SHORTEST = 1e-20
 
@@ -43,11 +47,17 @@ class AdaptiveSolver:
         mode: str = "forward",
         info: dict[str, Any] | None = None,
     ):
+        inner = "forward" if method == "implicit" else mode
+
         def solve(values):
-            taken = integrate(model, segments, values, method, rtol, scale, mode=mode)
+            taken = integrate(model, segments, values, method, rtol, scale, mode=inner)
             return taken.outputs, taken.fine
 
-        self._solve = (base.guarded if mode == "forward" else base.guarded_vjp)(solve)
+        if mode == "forward":
+            self._solve = base.guarded(solve)
+        else:
+            # Backward through an implicit solve, one NaN makes the linear solver raise for all.
+            self._solve = base.guarded_vjp(solve, by_jacobian=method == "implicit")
         self._info = {"method": method, "rtol": float(rtol), **(info or {})}
 
     def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
@@ -70,44 +80,50 @@ def integrate(
     """The trajectory of one particle; extras: (number of steps, their end times if kept)."""
     fine = jnp.bool_(True)
 
-    def advance(index: int, segment: Segment, f: Derivative, u: Array) -> Advance:
+    def advance(index: int, segment: Segment, f: Derivative, u: Array, p: dict) -> Advance:
         nonlocal fine
         if segment.end <= segment.start:
             states = jnp.broadcast_to(u, (len(segment.x), *u.shape))
             return Advance(states, u, jnp.bool_(True), (jnp.array(0), jnp.full(1, jnp.inf)))
-        taken = _advance(segment, f, u, fine, method, rtol, scale, mode, keep_steps)
+        taken = _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps)
         fine = fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
         return taken
 
     return walk(model, segments, values, advance)
 
 
-def _advance(segment, f, u, fine, method, rtol, scale, mode, keep_steps) -> Advance:
+def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps) -> Advance:
     # A lane that is lost already stands still, so that the others do not wait for it.
-    fine = fine & jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(f(segment.start, u)))
+    fine = fine & jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(f(segment.start, u, p)))
     still = jnp.where(fine, u, 0.0)
 
-    def scaled(t, v, _):
-        t = jnp.minimum(t, segment.latest)  # the last stage must not see the next segment
-        return jnp.where(fine, f(t, v * scale), 0.0) / scale
+    # What is traced goes in as arguments, since `_tamed` cannot close over it; plain numbers stay.
+    traced, plain = eqx.partition((p, fine, scale), eqx.is_array)
 
+    def scaled(t, v, traced):
+        p, fine, scale = eqx.combine(traced, plain)
+        t = jnp.minimum(t, segment.latest)  # the last stage must not see the next segment
+        return jnp.where(fine, f(t, v * scale, p), 0.0) / scale
+
+    forward = mode == "forward"
+    adjoint = diffrax.ForwardMode() if forward else diffrax.RecursiveCheckpointAdjoint()
     saved = {"end": diffrax.SubSaveAt(t1=True)}
     if len(segment.x):
         saved["states"] = diffrax.SubSaveAt(ts=jnp.asarray(segment.x))
     if keep_steps:
         saved["times"] = diffrax.SubSaveAt(steps=True, fn=lambda t, v, _: t)
+    field = scaled if method == "explicit" else _tamed(scaled)
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(scaled),
+        diffrax.ODETerm(field),
         diffrax.Kvaerno5() if method == "implicit" else diffrax.Tsit5(),
         t0=segment.start,
         t1=segment.end,
         dt0=None,
         y0=still / scale,
+        args=traced,
         saveat=diffrax.SaveAt(subs=saved),
         stepsize_controller=_controller(segment, method, rtol),
-        adjoint=diffrax.ForwardMode()
-        if mode == "forward"
-        else diffrax.RecursiveCheckpointAdjoint(),
+        adjoint=adjoint,
         max_steps=_most_steps(segment, method),
         throw=False,
     )
@@ -118,12 +134,40 @@ def _advance(segment, f, u, fine, method, rtol, scale, mode, keep_steps) -> Adva
     return Advance(states, end, fine, (steps, solution.ys.get("times")))
 
 
+def _tamed(field):
+    """The field with finite slopes and finite derivatives.
+
+    A step into a region without slope is rejected for its error either way, but in an implicit
+    solve a NaN, or an infinite derivative as of sqrt at 0, would make the linear solver raise an
+    error for all particles. The mask looks at the tangents, so this is for forward mode only.
+    """
+
+    def finite(slope, otherwise):
+        slope = jnp.where(jnp.isfinite(slope), slope, otherwise)
+        return jnp.clip(slope, -STEEPEST, STEEPEST)
+
+    @jax.custom_jvp
+    def tame(t, v, traced):
+        return finite(field(t, v, traced), STEEPEST)
+
+    @tame.defjvp
+    def _(primals, tangents):
+        slope, tangent = jax.jvp(field, primals, tangents)
+        return finite(slope, STEEPEST), finite(tangent, 0.0)
+
+    return tame
+
+
 def _controller(segment: Segment, method: str, rtol: Any):
+    # The PI controller rejects far fewer steps of an implicit method; an explicit one has no need.
+    pcoeff, icoeff = (0.0, 1.0) if method == "explicit" else (0.3, 0.3)
     controller = diffrax.PIDController(
         rtol=rtol,
         atol=ABSOLUTE * rtol,
         dtmin=SHORTEST * (segment.end - segment.start),
         force_dtmin=False,
+        pcoeff=pcoeff,
+        icoeff=icoeff,
     )
     if method == "explicit" or len(segment.x) == 0:
         return controller

@@ -87,8 +87,8 @@ def guarded_reverse(solve: Solve) -> Solve:
     return _with_flag(masked)
 
 
-def guarded_vjp(solve: Solve) -> Solve:
-    """As `guarded_reverse`, for a solve that has no jvp."""
+def guarded_vjp(solve: Solve, by_jacobian: bool = False) -> Solve:
+    """As `guarded_reverse`, for a solve that has no jvp, or (`by_jacobian`) only a jvp."""
     safe = guarded(solve)
 
     @jax.custom_vjp
@@ -97,7 +97,14 @@ def guarded_vjp(solve: Solve) -> Solve:
         return w, ok.astype(float)
 
     def forward(values):
-        w, pull, ok = jax.vjp(safe, values, has_aux=True)
+        if by_jacobian:
+            w, ok = safe(values)
+            slopes = jax.jacfwd(lambda v: safe(v)[0])(values)
+            pull = jax.tree_util.Partial(
+                lambda slopes, c: (jax.tree.map(lambda slope: jnp.sum(slope * c), slopes),), slopes
+            )
+        else:
+            w, pull, ok = jax.vjp(safe, values, has_aux=True)
         return (w, ok.astype(float)), (pull, ok)
 
     def backward(residuals, cotangents):

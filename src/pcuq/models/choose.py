@@ -11,6 +11,7 @@ explodes does not count, nor does one that needs far more steps than the rest.
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -144,11 +145,11 @@ def choose(
 
 
 def accurate(surveyor: Surveyor, values: dict[str, Any], rtol: float) -> Survey:
-    """An accurate solve by whichever method can do it: explicit if it will, else implicit."""
-    for method in adaptive.METHODS:
+    """An accurate solve by whichever method can do it; a little less so if neither can."""
+    for accuracy, method in itertools.product((rtol, 100 * rtol), adaptive.METHODS):
         first = surveyor(values, method, 1e-6)
         if first.fine.all():
-            last = surveyor(values, method, rtol, first.scale)
+            last = surveyor(values, method, accuracy, first.scale)
             if last.fine.all():
                 return last
     raise ComputationError(

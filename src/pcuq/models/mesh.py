@@ -10,6 +10,7 @@ Output times and cuts are nodes of the mesh. Stages never reach over the end of 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import diffrax
@@ -24,6 +25,7 @@ from pcuq.models.segments import Advance, Derivative, Segment, Walk, walk
 if TYPE_CHECKING:
     from pcuq.models.ode import ODEModel
 
+Slope = Callable[[Any, Array], Array]  # (t, u) → du/dt
 _TABLEAU = diffrax.Tsit5.tableau
 # The seventh stage only serves the error estimate and is left out: six evaluations per step.
 STAGES = tuple(tuple(map(float, row)) for row in _TABLEAU.a_lower[:5])
@@ -100,13 +102,13 @@ def integrate(
 ) -> Walk:
     """The trajectory of one particle on the mesh."""
 
-    def advance(index: int, segment: Segment, f: Derivative, u: Array) -> Advance:
-        return _advance(grids[index], f, u, mode)
+    def advance(index: int, segment: Segment, f: Derivative, u: Array, p: dict) -> Advance:
+        return _advance(grids[index], lambda t, u: f(t, u, p), u, mode)
 
     return walk(model, segments, values, advance)
 
 
-def step(f: Derivative, u: Array, times: Array, h: Array) -> Array:
+def step(f: Slope, u: Array, times: Array, h: Array) -> Array:
     """One step of length h, with stages at `times`."""
     k = [f(times[0], u)]
     for i, row in enumerate(STAGES, start=1):
@@ -118,7 +120,7 @@ def _combine(coefficients: tuple[float, ...], k: list[Array]) -> Array:
     return sum((c * ki for c, ki in zip(coefficients, k, strict=True) if c != 0), start=0.0)
 
 
-def _advance(grid: Grid, f: Derivative, u: Array, mode: str) -> Advance:
+def _advance(grid: Grid, f: Slope, u: Array, mode: str) -> Advance:
     fine = jnp.bool_(True)
     at_start, later = grid.rows == 0, grid.rows[grid.rows > 0]
     first = jnp.broadcast_to(u, (int(at_start.sum()), *u.shape))
@@ -131,7 +133,7 @@ def _advance(grid: Grid, f: Derivative, u: Array, mode: str) -> Advance:
     return Advance(jnp.concatenate([first, states]) if at_start.any() else states, end, fine)
 
 
-def _keep_all(grid: Grid, f: Derivative, u: Array, later: np.ndarray, mode: str):
+def _keep_all(grid: Grid, f: Slope, u: Array, later: np.ndarray, mode: str):
     def body(u, xs):
         u = step(f, u, *xs)
         return u, u
@@ -142,7 +144,7 @@ def _keep_all(grid: Grid, f: Derivative, u: Array, later: np.ndarray, mode: str)
     return end, nodes if len(later) == len(grid.steps) else nodes[later - 1]
 
 
-def _keep_outputs(grid: Grid, f: Derivative, u: Array, later: np.ndarray):
+def _keep_outputs(grid: Grid, f: Slope, u: Array, later: np.ndarray):
     # Every step writes to the row of the next output, and the step that reaches it writes last;
     # steps after the last output write to a spare row. Memory then follows outputs, not steps.
     row = np.searchsorted(later, np.arange(1, len(grid.steps) + 1))

@@ -21,7 +21,7 @@ from pcuq.interventions import Intervention
 if TYPE_CHECKING:
     from pcuq.models.ode import ODEModel
 
-Derivative = Callable[[Any, Array], Array]  # (t, u) → du/dt
+Derivative = Callable[[Any, Array, dict[str, Any]], Array]  # (t, u, p) → du/dt
 
 
 class Segment(NamedTuple):
@@ -95,7 +95,7 @@ def walk(
     model: ODEModel,
     segments: tuple[Segment, ...],
     values: dict[str, Any],
-    advance: Callable[[int, Segment, Derivative, Array], Advance],
+    advance: Callable[[int, Segment, Derivative, Array, dict[str, Any]], Advance],
 ) -> Walk:
     """Initial state, then segment by segment: apply the changes, advance, observe."""
     p: dict[str, Any] = {**model.constants, **{name: values[name] for name in model.parameters}}
@@ -112,7 +112,7 @@ def walk(
         for change in segment.changes:
             p = _change_parameters(p, change)
             u, held = _change_states(model.states, u, held, change)
-        taken = advance(index, segment, _derivative(model, p, held), u)
+        taken = advance(index, segment, _derivative(model, held), u, p)
         # Looked at before the next change: a reset must not hide that the state was lost.
         u, fine = taken.end, fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
         extras.append(taken.extra)
@@ -122,10 +122,10 @@ def walk(
     return Walk(jnp.concatenate(states), jnp.concatenate(outputs), fine, tuple(extras))
 
 
-def _derivative(model: ODEModel, p: dict[str, Any], held: np.ndarray) -> Derivative:
+def _derivative(model: ODEModel, held: np.ndarray) -> Derivative:
     if not held.any():
-        return lambda t, u: model.derivative(t, u, p)
-    return lambda t, u: jnp.where(held, 0.0, model.derivative(t, u, p))
+        return model.derivative
+    return lambda t, u, p: jnp.where(held, 0.0, model.derivative(t, u, p))
 
 
 def _observe(model: ODEModel, x: np.ndarray, states: Array, p: dict[str, Any]) -> Array:
