@@ -1,0 +1,1 @@
+"""What PCUQ is compared with: log densities for the same samplers."""

@@ -1,0 +1,120 @@
+"""MMD-Bayes: a Gibbs posterior whose loss is the squared maximum mean discrepancy.
+
+    log q(θ) = log q0(θ) − β MMD²(P_n, P_θ) + const,    MMD²(P_n, P_θ) = C − 2 v(θ) + κ0(θ, θ).
+
+β = 1/(2λ) is matched to λ: it weighs one particle's discrepancy against the prior as PCUQ weighs
+that of the mixture. The paper takes β = exp(np), for θ in R^p; rounding in MMD² times such a β is
+far more than 1, so no sampler can tell the law from a point mass at the parameter of least MMD².
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optimistix as optx
+from jaxtyping import Array, Float
+
+from pcuq._x64 import x64
+from pcuq.errors import ComputationError, InputError
+from pcuq.objective import Objective
+from pcuq.problem import Problem
+from pcuq.samplers.shared import LogDensity
+
+POINT_MASS = (
+    "point mass at the minimum-MMD parameter: at this β the law is narrower than floating-point "
+    "precision can resolve, so the minimiser of MMD² is returned and nothing was sampled"
+)
+DESCENTS = 16  # from the starts of least MMD²
+MOST_STEPS = 200
+
+
+def beta_matched(lam: float) -> float:
+    """β = 1/(2λ)."""
+    return 1.0 / (2.0 * lam)
+
+
+def log_beta_of_paper(problem: Problem) -> float:
+    """log β = np; β itself may be beyond the largest float."""
+    return float(problem.data.n * len(problem.parameters))
+
+
+def is_point_mass(objective: Objective, log_beta: float) -> bool:
+    """Whether rounding in MMD², of size C · 2⁻⁵², changes the log density by more than 1."""
+    return log_beta + np.log(objective.constant * np.finfo(float).eps) > 0
+
+
+def log_posterior(objective: Objective, beta: float) -> LogDensity:
+    """θ ↦ (log q up to a constant, (v, whether the model was solved)), for a finite β."""
+    if not (np.isfinite(beta) and beta > 0):
+        raise InputError(
+            f"`beta` needs a finite number > 0: got {beta}; its limit is a point mass."
+        )
+    log_prior = objective.problem.parameters.log_prior
+    discrepancy = mmd2_of_one(objective)
+
+    def log_density(theta):
+        mmd2, (v, ok) = discrepancy(theta)
+        return log_prior(theta) - beta * mmd2, (v, ok)
+
+    return log_density
+
+
+def mmd2_of_one(objective: Objective):
+    """θ ↦ (MMD²(P_n, P_θ), (v, ok)); ∞ where the model cannot be solved.
+
+    There κ0 is 0 with every other particle by definition. With itself it cannot be: MMD² would be
+    C, which is less than the best fit of a wrong model may reach.
+    """
+    constant = objective.constant
+
+    def discrepancy(theta):
+        representation, ok = objective.representation(theta)
+        v = jnp.where(ok, objective.data_term(representation), 0.0)
+        alone = jax.tree.map(lambda leaf: leaf[None], representation)
+        own = objective.pairs.block(alone, alone)[0, 0]
+        return jnp.where(ok, constant - 2 * v + own, jnp.inf), (v, ok)
+
+    return discrepancy
+
+
+@x64
+def minimise_mmd(
+    objective: Objective, starts: Float[np.ndarray, "K p"]
+) -> tuple[Float[np.ndarray, " p"], float]:
+    """The θ of least MMD² and that MMD², the best of descents (BFGS) from the best starts.
+
+    Far from the data MMD² is flat: a descent that starts there stays there, so some start needs to
+    be near a fit. The prior plays no part.
+    """
+    discrepancy, constant = mmd2_of_one(objective), objective.constant
+
+    def loss(theta, _) -> Array:
+        # In units of C, in which it lies between about 0 and 2 whatever n is.
+        return discrepancy(theta)[0] / constant
+
+    solver = optx.BFGS(rtol=1e-8, atol=1e-10)
+    options = {"autodiff_mode": "fwd" if objective.mode == "forward" else "bwd"}
+
+    def descend(theta):
+        found = optx.minimise(
+            loss, solver, theta, options=options, max_steps=MOST_STEPS, throw=False
+        )
+        return found.value, loss(found.value, None)
+
+    starts = np.atleast_2d(np.asarray(starts, dtype=float))
+    first = np.asarray(jax.jit(jax.vmap(lambda theta: loss(theta, None)))(jnp.asarray(starts)))
+    order = np.argsort(first, kind="stable")[:DESCENTS]
+    chosen = starts[order[np.isfinite(first[order])]]
+    if not len(chosen):
+        raise ComputationError(
+            f"MMD² is finite at none of {len(starts)} starts: start nearer to a fit, or check that "
+            "the model can be solved there."
+        )
+    ends, values = map(np.asarray, jax.jit(jax.vmap(descend))(jnp.asarray(chosen)))
+    # A descent may end at its start, never above it.
+    good = np.isfinite(values) & np.isfinite(ends).all(axis=1)
+    ends = np.where(good[:, None], ends, chosen)
+    values = np.where(good, values, np.sort(first)[: len(chosen)])
+    best = int(np.argmin(values))
+    return ends[best], float(values[best] * constant)

@@ -1,0 +1,284 @@
+"""Samplers one by one: gradients, laws of independent chains, failure, the driver's promises."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from pcuq import diagnostics, objective
+from pcuq.baselines import bayes, mmd_bayes
+from pcuq.data import Data
+from pcuq.errors import ComputationError, InputError
+from pcuq.likelihood import log_likelihood
+from pcuq.models import FunctionModel
+from pcuq.objective import Objective
+from pcuq.parameters import Parameter
+from pcuq.problem import Problem
+from pcuq.samplers import shared
+from pcuq.samplers.base import sample
+from pcuq.samplers.ensemble import Ensemble
+from pcuq.samplers.flow import Flow
+from pcuq.samplers.mala import Mala, ParallelMala
+from pcuq.samplers.nuts import JointNuts, ParallelNuts
+
+LAM = 0.05
+# Outputs a and a + b with noise of sd 0.5 and 0.8: posterior means and correlation by hand.
+Y = np.array([[0.9, 2.3], [0.4, 1.4], [1.6, 2.9], [0.7, 1.1]])
+NOISE = np.array([0.5, 0.8])
+PRIOR_MEAN, PRIOR_SD = np.array([0.3, -0.2]), np.array([0.8, 1.5])
+DESIGN = np.array([[1.0, 0.0], [1.0, 1.0]])
+
+
+def linear_model(f=lambda x, p: [p["a"], p["a"] + p["b"]]):
+    return FunctionModel(
+        f,
+        {
+            name: Parameter("identity", dist.Normal(mean, sd))
+            for name, mean, sd in zip("ab", PRIOR_MEAN, PRIOR_SD, strict=True)
+        },
+        ("u", "v"),
+    )
+
+
+@cache
+def linear_problem() -> Problem:
+    return Problem(linear_model(), Data(Y, noise=NOISE))
+
+
+@cache
+def failing_problem() -> Problem:
+    """The same where a < 2; beyond that the model cannot be evaluated."""
+    f = lambda x, p: [p["a"], p["a"] + p["b"] + 0 * jnp.sqrt(2 - p["a"])]  # noqa: E731
+    return Problem(linear_model(f), Data(Y, noise=NOISE))
+
+
+def linear_posterior():
+    """Precision DᵀΣ⁻¹D n + prior's, mean by its inverse."""
+    precision = len(Y) * DESIGN.T @ np.diag(NOISE**-2) @ DESIGN + np.diag(PRIOR_SD**-2)
+    covariance = np.linalg.inv(precision)
+    return covariance @ (
+        DESIGN.T @ (Y / NOISE**2).sum(axis=0) + PRIOR_MEAN / PRIOR_SD**2
+    ), covariance
+
+
+def posterior_density(problem):
+    return bayes.log_posterior(problem, problem.predictor(mode="forward"))
+
+
+def starts(systems, particles):
+    return np.random.default_rng(2).normal(size=(systems, particles, 2))
+
+
+# --- gradients ------------------------------------------------------------------------------
+
+
+def test_gradient_that_mala_moves_by_is_that_of_the_value_it_accepts_by():
+    sampler = Mala(Objective(linear_problem()), LAM)
+    thetas = starts(1, 3)[0]
+    tuning = sampler.tune(thetas, np.ones(3), False)
+    init = jax.jit(lambda t: sampler.init(t, tuning, -1.0).at)
+    gradient, h = np.asarray(init(thetas).gradient), 1e-5
+    for i, k in np.ndindex(3, 2):
+        e = np.zeros((3, 2))
+        e[i, k] = h
+        difference = (init(thetas + e).value - init(thetas - e).value) / (2 * h)
+        assert gradient[i, k] == pytest.approx(float(difference), rel=1e-6, abs=1e-7)
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_gradient_of_a_posterior_is_that_of_its_value(mode):
+    problem = linear_problem()
+    density = bayes.log_posterior(problem, problem.predictor(mode=mode))
+    evaluate = jax.jit(shared.value_and_gradient(density, mode))
+    mean, covariance = linear_posterior()
+    theta = np.array([0.1, 0.9])
+    expected = -np.linalg.solve(covariance, theta - mean)
+    np.testing.assert_allclose(evaluate(jnp.asarray(theta)).gradient, expected, rtol=1e-9)
+
+
+def test_where_the_model_fails_the_posterior_is_zero_and_its_gradient_that_of_the_prior():
+    density = posterior_density(failing_problem())
+    theta = jnp.array([2.5, 0.0])
+    value, (likelihood, ok) = density(theta)
+    assert value == -np.inf and likelihood == -np.inf and not ok
+    found = shared.value_and_gradient(density, "forward")(theta)
+    assert np.isfinite(found.value)
+    np.testing.assert_allclose(
+        found.gradient, jax.grad(failing_problem().parameters.log_prior)(theta)
+    )
+
+
+# --- independent chains -----------------------------------------------------------------------
+
+PARALLEL = {ParallelMala: (400, 500, 4), ParallelNuts: (200, 500, 1)}
+
+
+@pytest.mark.parametrize("kind", PARALLEL, ids=lambda kind: kind.name)
+def test_independent_chains_draw_from_the_conjugate_posterior(kind):
+    warmup, draws, thin = PARALLEL[kind]
+    sampler = kind(posterior_density(linear_problem()))
+    run = sample(sampler, starts(1, 16), np.zeros((1, 16)), 3, warmup, draws, thin)
+    mean, covariance = linear_posterior()
+    chains = np.moveaxis(run.theta[0], 0, 1)
+    centred = chains - mean
+    quantities = np.stack(
+        [
+            *np.moveaxis(centred, -1, 0),
+            *np.moveaxis(centred**2, -1, 0),
+            centred[..., 0] * centred[..., 1],
+            centred[..., 0] < -np.sqrt(covariance[0, 0]),
+        ],
+        axis=-1,
+    )
+    targets = np.array([0, 0, *np.diag(covariance), covariance[0, 1], 0.158655])
+    z = (quantities.mean(axis=(0, 1)) - targets) / diagnostics.mcse_mean(quantities)
+    assert np.abs(z).max() < 4.5, z
+    # The same test tells a posterior from one whose sds are a tenth larger.
+    wider = np.array([0, 0, *(1.21 * np.diag(covariance))])
+    z = (quantities.mean(axis=(0, 1))[:4] - wider) / diagnostics.mcse_mean(quantities)[:4]
+    assert np.abs(z).max() > 4.5
+    target_acceptance = {ParallelMala: 0.574, ParallelNuts: 0.8}[kind]
+    assert run.info["acceptance"].mean() == pytest.approx(target_acceptance, abs=0.1)
+
+
+@pytest.mark.parametrize("kind", [ParallelMala, pytest.param(ParallelNuts, marks=pytest.mark.slow)])
+def test_chains_that_start_where_the_model_fails_leave_and_do_not_return(kind):
+    sampler = kind(posterior_density(failing_problem()))
+    begin = starts(1, 8)
+    begin[..., 0] = 2.1 + 0.3 * np.abs(begin[..., 0])
+    run = sample(sampler, begin, np.zeros((1, 8)), 3, 300, 50, 1)
+    assert not run.failed.any()
+    assert np.isfinite(run.v).all()
+
+
+def test_the_log_likelihood_is_kept_beside_each_draw():
+    sampler = ParallelMala(posterior_density(linear_problem()))
+    run = sample(sampler, starts(1, 4), np.zeros((1, 4)), 3, 20, 4, 1)
+    expected = log_likelihood(linear_problem(), run.theta[0, -1, 2])
+    assert run.v[0, -1, 2] == pytest.approx(float(expected), rel=1e-10)
+
+
+# --- what the driver promises ----------------------------------------------------------------
+
+ALL = {
+    "ensemble": lambda: Ensemble(Objective(linear_problem()), LAM),
+    "mala": lambda: Mala(Objective(linear_problem()), LAM),
+    "flow": lambda: Flow(Objective(linear_problem()), LAM),
+    "flow with a fixed step": lambda: Flow(Objective(linear_problem()), LAM, step_size=1e-3),
+    "nuts": lambda: JointNuts(Objective(linear_problem()), LAM),
+    "parallel mala": lambda: ParallelMala(posterior_density(linear_problem())),
+    "parallel nuts": lambda: ParallelNuts(posterior_density(linear_problem())),
+}
+
+
+# Those that take long to compile, twice here.
+SLOW = ("ensemble", "nuts", "parallel nuts")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in ALL]
+)
+def test_draws_do_not_depend_on_how_the_run_is_cut_and_steps_adapt_in_warmup_only(name):
+    sampler = ALL[name]()
+    begin, v = starts(2, 3), np.ones((2, 3))
+    runs = [
+        sample(sampler, begin, v, seed=1, warmup=30, draws=6, thin=2, chunk=chunk)
+        for chunk in (7, 100)
+    ]
+    np.testing.assert_allclose(runs[0].theta, runs[1].theta, rtol=1e-8, atol=1e-10)
+    assert runs[0].theta.shape == (2, 6, 3, 2)
+    log_step = runs[0].info["log_step"]
+    assert log_step.shape == (2, 12)
+    assert (log_step == log_step[:, :1]).all()
+    if name == "flow with a fixed step":
+        np.testing.assert_allclose(np.exp(log_step), 1e-3)
+    else:
+        assert (log_step != -2.0).all()
+    assert (runs[0].theta[0] != runs[0].theta[1]).any()
+
+
+@pytest.mark.parametrize("name", ["mala", "flow", "nuts"])
+def test_the_data_term_is_kept_beside_each_draw(name):
+    run = sample(ALL[name](), starts(2, 3), np.ones((2, 3)), 1, 10, 4, 1)
+    target = Objective(linear_problem())
+    expected = target.data_terms(target.features(jnp.asarray(run.theta[1, -1])))
+    np.testing.assert_allclose(run.v[1, -1], expected, rtol=1e-10)
+
+
+class NoisyObjective(Objective):
+    """As an estimate by Monte Carlo: the value and gradient are random and need a key."""
+
+    def joint_value_and_gradient(self, thetas, lam, key):
+        value, gradient = super().joint_value_and_gradient(thetas, lam)
+        return value, gradient + 0.01 * jax.random.normal(key, gradient.shape)
+
+    def features(self, thetas, key=None):
+        return super().features(thetas)
+
+
+def test_the_flow_gives_a_random_objective_a_new_key_at_each_step():
+    begin, v = starts(1, 3), np.ones((1, 3))
+    noisy, plain = (
+        sample(Flow(kind(linear_problem()), LAM, 1e-3), begin, v, 1, 0, 4, 1).theta
+        for kind in (NoisyObjective, Objective)
+    )
+    difference = np.diff(noisy - plain, axis=1)
+    assert (difference[:, 0] != difference[:, 1]).all()
+    np.testing.assert_allclose(noisy, plain, atol=1e-3)
+
+
+# --- MMD-Bayes -------------------------------------------------------------------------------
+
+
+def test_mmd_bayes_weighs_the_prior_against_the_discrepancy():
+    problem, theta = linear_problem(), np.array([0.4, 0.8])
+    beta = mmd_bayes.beta_matched(LAM)
+    assert beta == pytest.approx(10.0)
+    value, (v, ok) = mmd_bayes.log_posterior(Objective(problem), beta)(jnp.asarray(theta))
+    mmd2 = objective.mmd2(problem, theta[None])
+    expected = problem.parameters.log_prior(theta) - beta * mmd2
+    assert ok and v > 0
+    assert float(value) == pytest.approx(float(expected), rel=1e-12)
+
+
+@pytest.mark.parametrize("beta", [0.0, -1.0, np.inf, np.nan])
+def test_mmd_bayes_needs_a_finite_beta(beta):
+    with pytest.raises(InputError, match="finite number > 0"):
+        mmd_bayes.log_posterior(Objective(linear_problem()), beta)
+
+
+def test_the_beta_of_the_paper_is_a_point_mass_and_the_matched_one_is_not():
+    target = Objective(linear_problem())
+    assert mmd_bayes.log_beta_of_paper(linear_problem()) == 8.0
+    assert not mmd_bayes.is_point_mass(target, np.log(mmd_bayes.beta_matched(LAM)))
+    assert mmd_bayes.is_point_mass(target, 61 * 2)  # Lotka–Volterra
+    assert mmd_bayes.is_point_mass(target, 1e6)  # exp of it is beyond the largest float
+
+
+def test_least_mmd_is_that_of_a_fine_grid():
+    target = Objective(linear_problem())
+    theta, least = mmd_bayes.minimise_mmd(target, starts(1, 12)[0])
+    value = jax.jit(jax.vmap(lambda t: mmd_bayes.mmd2_of_one(target)(t)[0]))
+    axes = np.linspace(-2, 3, 251)
+    points = np.stack(np.meshgrid(axes, axes), axis=-1).reshape(-1, 2)
+    grid = np.asarray(value(jnp.asarray(points)))
+    assert least <= grid.min() + 1e-12
+    assert np.abs(points[grid.argmin()] - theta).max() < 0.02
+    gradient = jax.jacfwd(lambda t: mmd_bayes.mmd2_of_one(target)(t)[0])(jnp.asarray(theta))
+    assert np.abs(gradient).max() < 1e-6
+    assert least == pytest.approx(float(objective.mmd2(linear_problem(), theta[None])), rel=1e-10)
+
+
+def test_a_failed_solve_is_no_minimum_of_mmd():
+    """κ0 of a failed particle with itself is 0 in the joint density, which would make it one."""
+    target = Objective(failing_problem())
+    begin = np.array([[2.5, 0.0], [1.8, 0.3]])
+    theta, least = mmd_bayes.minimise_mmd(target, begin)
+    assert theta[0] < 2 and np.isfinite(least)
+    value, (_, ok) = mmd_bayes.log_posterior(target, 10.0)(jnp.asarray(begin[0]))
+    assert value == -np.inf and not ok
+    with pytest.raises(ComputationError, match="none of 1 starts"):
+        mmd_bayes.minimise_mmd(target, begin[:1])
