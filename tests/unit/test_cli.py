@@ -1,0 +1,224 @@
+"""The command line: what it writes, and how it fails."""
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from typer.testing import CliRunner
+
+import pcuq
+from pcuq import cli, demo
+from pcuq.errors import ComputationError, InputError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LINE = """
+import pcuq
+
+model = pcuq.FunctionModel(
+    lambda x, p: [p["slope"] * x], {"slope": pcuq.Parameter("identity")}, ("y",)
+)
+problem = pcuq.Problem(model, pcuq.Data([0.1, 0.6, 0.9, 1.7], [0.0, 1.0, 2.0, 3.0], noise=0.2))
+"""
+SHORT = ["--regularisation", "1e-2", "--particles", "4", "--warmup", "8", "--draws", "8"]
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def line(tmp_path) -> Path:
+    path = tmp_path / "line.py"
+    path.write_text(LINE)
+    return path
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """(problem file, run file, result) of one short fit."""
+    folder = tmp_path_factory.mktemp("cli")
+    problem, out = folder / "line.py", folder / "run.nc"
+    problem.write_text(LINE)
+    result = invoke("fit", problem, *SHORT, "--out", out, "--json")
+    return problem, out, result
+
+
+def test_fit_prints_its_figures_as_json_and_writes_the_run(fitted):
+    _, out, result = fitted
+    assert result.exit_code == 0, result.stderr
+    figures = json.loads(result.stdout)
+    assert figures["method"] == "pcuq"
+    assert figures["regularisation"] == 1e-2
+    assert isinstance(figures["trusted"], bool)
+    assert figures["status"] == pcuq.load(out).status
+    assert set(figures["parameters"]) == {"slope"}
+    assert "16/" in result.stderr or "draws" in result.stderr  # progress, apart from the figures
+
+
+def test_predict_writes_quantiles_as_csv_and_every_draw_as_netcdf(fitted, tmp_path):
+    problem, run, _ = fitted
+    table, every = tmp_path / "p.csv", tmp_path / "p.nc"
+    common = ("predict", run, "--problem", problem, "--times", "0:3:0.5")
+    assert invoke(*common, "--out", table).exit_code == 0
+    lines = table.read_text().splitlines()
+    assert lines[0].startswith("x,output,mean,q05")
+    assert len(lines) == 8
+    assert invoke(*common, "--out", every).exit_code == 0
+    with xr.open_dataset(every, engine="h5netcdf") as dataset:
+        assert dataset.sizes["x"] == 7
+        assert dataset.sizes["sample"] == 2 * 4 * 8
+
+
+def test_an_intervention_changes_the_prediction(fitted):
+    problem, run, _ = fitted
+
+    def means(*do):
+        result = invoke("predict", run, "--problem", problem, "--times", "1,2", "--json", *do)
+        assert result.exit_code == 0, result.stderr
+        return np.array([row["mean"] for row in json.loads(result.stdout)["predictions"]])
+
+    assert np.allclose(means("--do", "slope*=3"), 3 * means())
+    assert np.allclose(means("--do", "slope=2", "--do", "slope+=1"), [3.0, 6.0])
+
+
+def test_predict_refuses_another_problem(fitted, tmp_path):
+    _, run, _ = fitted
+    other = tmp_path / "other.py"
+    other.write_text(LINE.replace("1.7", "1.8"))
+    result = invoke("predict", run, "--problem", other, "--times", "0:3:1")
+    assert result.exit_code == 2
+    assert "another problem" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x = 1", "needs to define `problem`"),
+        ("problem = 3", "got int"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("import pcuq\npcuq.Parameter('logg')", "`transform` needs one of"),
+        ("import sys\nsys.exit(0)", "SystemExit"),
+    ],
+)
+def test_a_bad_problem_file_is_bad_input(tmp_path, content, message):
+    path = tmp_path / "bad.py"
+    path.write_text(content)
+    result = invoke("fit", path)
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_petab_is_said_not_to_be_supported_yet(tmp_path):
+    path = tmp_path / "problem.yaml"
+    path.write_text("format_version: 1\n")
+    result = invoke("fit", path)
+    assert result.exit_code == 2
+    assert "not supported yet" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--out", "run.csv"),
+        ("--out", "no/such/folder/run.nc"),
+        ("--regularisation", "small"),
+        ("--regularisation", "-1"),
+        ("--method", "magic", "--regularisation", "1e-3"),
+        ("--particles", "1", "--regularisation", "1e-3"),
+        ("--seed", "-1"),
+        ("--no-such-option",),
+    ],
+)
+def test_bad_options_are_bad_input(line, tmp_path, monkeypatch, arguments):
+    monkeypatch.chdir(tmp_path)
+    result = invoke("fit", line, *arguments)
+    assert result.exit_code == 2
+    assert result.stderr
+    assert sorted(tmp_path.iterdir()) == [line]
+
+
+def test_a_missing_file_is_bad_input(tmp_path, line):
+    assert invoke("fit", tmp_path / "none.py").exit_code == 2
+    result = invoke("predict", tmp_path / "none.nc", "--problem", line, "--times", "0:1:1")
+    assert result.exit_code == 2
+    assert "there is no file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(InputError("bad"), 2), (ComputationError("lost"), 3), (KeyboardInterrupt(), 130)],
+)
+def test_exit_codes_say_what_happened(line, tmp_path, monkeypatch, error, code):
+    def fail(*args, **kwargs):
+        raise error
+
+    # `pcuq.fit` is the function: the module of that name is found another way.
+    monkeypatch.setattr(sys.modules["pcuq.fit"], "fit", fail)
+    result = invoke("fit", line, "--out", tmp_path / "run.nc")
+    assert result.exit_code == code
+    assert not (tmp_path / "run.nc").exists()
+
+
+def test_times_include_both_ends():
+    assert np.array_equal(cli.parse_times("0:90:0.5"), np.arange(181) / 2)
+    assert np.allclose(cli.parse_times("0:0.3:0.1"), [0.0, 0.1, 0.2, 0.3])
+    assert np.array_equal(cli.parse_times("0:1:0.4"), [0.0, 0.4, 0.8])
+    assert np.array_equal(cli.parse_times("3,1"), [3.0, 1.0])
+
+
+@pytest.mark.parametrize("text", ["", "0:1", "0:1:0", "1:0:1", "a:b:c", "0,nan", "0:1e9:1e-9"])
+def test_times_that_cannot_be_read_are_bad_input(text):
+    with pytest.raises(InputError, match="--times needs"):
+        cli.parse_times(text)
+
+
+def test_a_problem_file_may_import_what_lies_beside_it(tmp_path):
+    (tmp_path / "beside_the_problem.py").write_text("noise = 0.2\n")
+    path = tmp_path / "problem.py"
+    path.write_text("from beside_the_problem import noise\n" + LINE.replace("=0.2", "=noise"))
+    assert cli.load_problem(path).data.n == 4
+
+
+@pytest.mark.parametrize("name", ["decay", "lotka_volterra"])
+def test_examples_define_a_problem(name):
+    found = cli.load_problem(EXAMPLES / f"{name}.py")
+    assert found.fingerprint == runpy.run_path(str(EXAMPLES / f"{name}.py"))["problem"].fingerprint
+
+
+@pytest.mark.slow
+def test_demo_writes_figures_a_summary_and_a_report(tmp_path):
+    size = demo.Size(
+        particles=6, warmup=10, draws=10, bayes_warmup=10, bayes_draws=10, regularisation=1e-4
+    )
+    summary = demo.demo(tmp_path, size=size)
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written == summary
+    wanted = {"regularisation", "rhat_max", "ess_min", "fixed_point_residual", "share_outside_fit"}
+    wanted |= {"coverage", "crps", "seconds", "status"}
+    for methods in written["cases"].values():
+        assert set(methods) == {"bayes", "mmd-bayes", "pcuq"}
+        for row in methods.values():
+            assert wanted <= set(row)
+            assert set(row["coverage"]) == {"0.5", "0.9"}
+    assert written["exploded_paths"]["well-specified"] == 0
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 2
+    assert 'src="http' not in page
+    assert "Do not trust this fit yet" in page  # ten draws are not enough, and it says so
+
+
+def test_version_and_help_need_no_command():
+    assert invoke("--version").stdout.strip() == pcuq.__version__
+    for command in ("demo", "fit", "predict", "bench"):
+        assert command in invoke("--help").stdout
+
+
+def test_json_has_no_numbers_that_json_does_not_have():
+    found = cli._finite({"a": [float("nan"), np.float64(1.5), np.int64(2)], "b": (float("inf"),)})
+    assert json.dumps(found, allow_nan=False) == '{"a": [null, 1.5, 2], "b": [null]}'
