@@ -33,9 +33,10 @@ class Intervention:
     and states after that.
     """
 
-    set: Mapping[str, float] | None = None
-    scale: Mapping[str, float] | None = None
-    shift: Mapping[str, float] | None = None
+    # Any: a mapping or None is given, a dict is kept.
+    set: Any = None
+    scale: Any = None
+    shift: Any = None
     at: float | None = None
     hold: bool = False
 

@@ -128,10 +128,11 @@ def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps) -> A
         throw=False,
     )
     fine = fine & (solution.result == diffrax.RESULTS.successful)
-    end = solution.ys["end"][0] * scale
-    states = solution.ys["states"] * scale if len(segment.x) else jnp.zeros((0, *u.shape))
+    kept: Any = solution.ys
+    end = kept["end"][0] * scale
+    states = kept["states"] * scale if len(segment.x) else jnp.zeros((0, *u.shape))
     steps = solution.stats["num_accepted_steps"]
-    return Advance(states, end, fine, (steps, solution.ys.get("times")))
+    return Advance(states, end, fine, (steps, kept.get("times")))
 
 
 def _tamed(field):

@@ -12,6 +12,7 @@ explodes does not count, nor does one that needs far more steps than the rest.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -70,7 +71,7 @@ class Surveyor:
             outputs=np.asarray(taken.outputs),
             states=states,
             fine=fine,
-            steps=sum(np.asarray(steps) for steps, _ in taken.extras),
+            steps=np.sum([np.asarray(steps) for steps, _ in taken.extras], axis=0),
             times=tuple(np.asarray(times) for _, times in taken.extras),
             scale=np.where(seen > 0, seen, np.where(largest > 0, largest, scale)),
         )
@@ -102,7 +103,7 @@ class Surveyor:
 def choose(
     model: ODEModel,
     x: np.ndarray,
-    representatives: dict[str, Any] | None,
+    representatives: Mapping[str, Any] | None,
     method: str,
     tolerance: float | None,
     mode: str,
@@ -158,7 +159,7 @@ def accurate(surveyor: Surveyor, values: dict[str, Any], rtol: float) -> Survey:
     )
 
 
-def _as_values(model: ODEModel, representatives: dict[str, Any] | None) -> dict[str, Any]:
+def _as_values(model: ODEModel, representatives: Mapping[str, Any] | None) -> dict[str, Any]:
     if representatives is None:
         centre = model.parameters.constrain(jnp.zeros((1, len(model.parameters))))
         return {name: jnp.asarray(value, float) for name, value in centre.items()}
@@ -207,8 +208,10 @@ def _find_mesh(model, segments, survey: Surveyor, values, first: Survey, toleran
         found = np.asarray(jax.jit(solve)(representatives))
         with np.errstate(all="ignore"):
             apart = np.max(np.abs(found - truth.outputs[kept]), axis=1)
-        error = np.max(apart / unit)
-        return float(error) if np.isfinite(error) else np.inf
+        each = np.max(apart / unit, axis=1)
+        # Nine in ten count: prior draws have wild ones, and what a fit keeps is verified after it.
+        error = np.quantile(np.where(np.isfinite(each), each, np.inf), 0.9, method="lower")
+        return float(error)
 
     density = [_density(s, t[kept]) for s, t in zip(segments, first.times, strict=True)]
     best = _search(segments, density, error_on, tolerance)

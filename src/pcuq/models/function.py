@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
 from pcuq.interventions import Intervention, as_interventions, check_names
 from pcuq.models import base
-from pcuq.parameters import Parameter, Parameters
+from pcuq.parameters import Parameters
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,9 +29,10 @@ class FunctionModel:
     """
 
     f: Callable[[Any, dict[str, Any]], Any]
-    parameters: Parameters | Mapping[str, Parameter]
-    outputs: tuple[str, ...]
-    constants: Mapping[str, float] | None = None
+    # Any: what is given is looser than what is kept, which is Parameters, a tuple and a dict.
+    parameters: Any
+    outputs: Any
+    constants: Any = None
     interventions: tuple[Intervention, ...] = ()
 
     def __post_init__(self):

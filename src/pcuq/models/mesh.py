@@ -9,7 +9,9 @@ Output times and cuts are nodes of the mesh. Stages never reach over the end of 
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -117,7 +119,9 @@ def step(f: Slope, u: Array, times: Array, h: Array) -> Array:
 
 
 def _combine(coefficients: tuple[float, ...], k: list[Array]) -> Array:
-    return sum((c * ki for c, ki in zip(coefficients, k, strict=True) if c != 0), start=0.0)
+    return functools.reduce(
+        operator.add, [c * ki for c, ki in zip(coefficients, k, strict=True) if c != 0]
+    )
 
 
 def _advance(grid: Grid, f: Slope, u: Array, mode: str) -> Advance:

@@ -19,7 +19,7 @@ from pcuq.models import base
 from pcuq.models.base import Solver
 from pcuq.models.choose import Surveyor, accurate, choose
 from pcuq.models.segments import as_times, cut
-from pcuq.parameters import Parameter, Parameters
+from pcuq.parameters import Parameters
 
 SIMULATE_RTOL = 1e-9
 Function = Callable[..., Any]
@@ -41,16 +41,17 @@ class ODEModel:
     `interventions` are added by `do`.
     """
 
+    # Any: what is given is looser than what is kept, which is Parameters, tuples and a dict.
     rhs: Function
     initial: Any
-    parameters: Parameters | Mapping[str, Parameter]
-    outputs: Sequence[str] | None = None
-    observe: Function | None = None
-    constants: Mapping[str, float] | None = None
+    parameters: Any
+    outputs: Any = None
+    observe: Any = None
+    constants: Any = None
     t0: float = 0.0
-    states: Sequence[str] | None = None
-    breaks: Sequence[float] = ()
-    report: Function | None = None
+    states: Any = None
+    breaks: Any = ()
+    report: Any = None
     interventions: tuple[Intervention, ...] = ()
 
     @x64
