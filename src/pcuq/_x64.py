@@ -21,3 +21,21 @@ def x64(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return in_x64
+
+
+def x64_gradient(function: Callable[..., R]) -> Callable[..., R]:
+    """`function` of float64 arrays, whose reverse derivative also runs in 64 bits.
+
+    A derivative is taken when the caller asks for it, outside the function and its setting.
+    """
+    differentiable = jax.custom_vjp(function)
+
+    def forward(*args):
+        return jax.vjp(function, *args)
+
+    def backward(pull, cotangent):
+        with jax.enable_x64(True):
+            return pull(cotangent)
+
+    differentiable.defvjp(forward, backward)
+    return differentiable

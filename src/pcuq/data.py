@@ -74,7 +74,9 @@ class Data:
         noise: Any = 1.0,
     ) -> Data:
         """From a table with one row per time: the columns of covariate, outputs and condition."""
-        outputs = [c for c in frame.columns if c not in (x, condition)] if outputs is None else outputs
+        outputs = (
+            [c for c in frame.columns if c not in (x, condition)] if outputs is None else outputs
+        )
         wanted = [*outputs, *([x] if x else []), *([condition] if condition else [])]
         missing = [name for name in wanted if name not in frame.columns]
         if missing:

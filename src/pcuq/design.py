@@ -49,9 +49,8 @@ class Design(NamedTuple):
     pair_left: np.ndarray  # (P,)
     pair_right: np.ndarray  # (P,)
     pair_weights: np.ndarray  # (P,)
-    self_left: np.ndarray  # pairs of data, for the constant C
-    self_right: np.ndarray
-    self_weights: np.ndarray
+    cell: np.ndarray  # (n,) data of different cells have k_X = 0,
+    x: np.ndarray  # (n, q) others that of these covariates
 
     @property
     def diagonal(self) -> bool:
@@ -109,7 +108,9 @@ def make_design(data: Data, kernel: Kernel, points: Points, static_scale: np.nda
     pair_left, pair_right, pair_similarity = _neighbours(
         group[first], x[first], group[first], x[first], kernel.lengthscale_x
     )
-    self_left, self_right, self_similarity = _neighbours(group, x, group, x, kernel.lengthscale_x)
+    cell = group
+    if kernel.lengthscale_x == 0:
+        cell = np.unique(np.column_stack([group, x]), axis=0, return_inverse=True)[1].reshape(-1)
     return Design(
         y=y,
         rows=rows,
@@ -124,9 +125,8 @@ def make_design(data: Data, kernel: Kernel, points: Points, static_scale: np.nda
         pair_left=pair_left,
         pair_right=pair_right,
         pair_weights=counts[pair_left] * counts[pair_right] * pair_similarity / n**2,
-        self_left=self_left,
-        self_right=self_right,
-        self_weights=self_similarity / n**2,
+        cell=cell,
+        x=x,
     )
 
 

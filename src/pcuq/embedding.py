@@ -11,6 +11,8 @@ here as sums of logarithms over the entries (last axis k) of an atom:
 * tables: additive noise whose scale does not depend on θ. Either factor is a function of one
   difference, tabulated once by fine quadrature and interpolated: log e by cubic Hermite pieces in
   arsinh of the difference, so that what lies beyond the table is a power law;
+* scale mixtures: Student t and Laplace noise of unknown scale is Gaussian with a random variance,
+  and under such kernels a short sum of closed forms;
 * quadrature: everything else; nodes and weights that are differentiable in w and s;
 * Monte Carlo (`monte_carlo.py`): joint noise, and the unadjusted flow.
 
@@ -35,7 +37,7 @@ from pcuq.errors import InputError
 from pcuq.kernels import Kernel
 from pcuq.noise import Gaussian, LocationScale, Noise
 from pcuq.pairs import tile_gradient
-from pcuq.quadrature import convolve, node_count, nodes_and_weights, total_mass
+from pcuq.quadrature import convolve, node_count, nodes_and_weights, total_mass, variance_rule
 
 MOST_TABLES = 64
 TABLE_STEP = 0.01  # in arsinh(difference / width): relative error below 2e-8
@@ -94,13 +96,13 @@ def _strategy(noise: Noise, setting: Setting, force: str | None):
     gaussian = isinstance(noise, Gaussian) and setting.kernel.gaussian_terms is not None
     additive = isinstance(noise, LocationScale) and setting.scale is not None
     if force is not None:
-        return {"closed": ClosedForm, "table": Table, "quadrature": Quadrature}[force](
-            setting, noise
-        )
+        return STRATEGIES[force](setting, noise)
     if gaussian:
         return ClosedForm(setting, noise)
     if additive and _distinct_tables(setting) <= MOST_TABLES:
         return Table(setting, noise)
+    if setting.kernel.gaussian_terms is not None and variance_rule(noise) is not None:
+        return ScaleMixture(setting, noise)
     return Quadrature(setting, noise)
 
 
@@ -328,6 +330,55 @@ def _distinct_tables(setting: Setting) -> int:
     return len(np.unique(ratios[design.mask[design.pair_left]], axis=0))
 
 
+class ScaleMixture(Embedding):
+    """ε ~ Normal(0, V) with V random, and a sum of Gaussians as kernel.
+
+    e_c = Σ_q ω_q Σ_t a_t (ℓ_t²/S)^½ exp(−r²/(2S)),  S = ℓ_t² + s² V_q,
+    and e0_c with s² V_q + t² V_q' for s² V_q.
+    """
+
+    def __init__(self, setting: Setting, noise: Noise):
+        super().__init__(setting._replace(scale=None), noise)
+        rule = variance_rule(noise)
+        assert rule is not None and setting.kernel.gaussian_terms is not None
+        self.variances, self.weights = rule
+        self.data_size = len(self.weights) * len(setting.kernel.gaussian_terms[0])
+        self.pair_size = self.data_size * len(self.weights)
+
+    def data_constants(self):
+        return self._constants(self.setting.design.data_atoms)
+
+    def pair_constants(self):
+        return self._constants(self.setting.design.pair_left)
+
+    def _constants(self, atoms):
+        return {
+            "length2": self.setting.lengthscale[atoms] ** 2,
+            "mask": self.setting.design.mask[atoms].astype(float),
+        }
+
+    def log_data(self, y, representation, constants):
+        w, s = representation
+        variance = s[..., None] ** 2 * self.variances
+        return self._log(y - w, variance, self.weights, constants)
+
+    def log_pair(self, left, right, constants):
+        (w, s), (other, t) = left, right
+        one, two = s[..., None] ** 2 * self.variances, t[..., None] ** 2 * self.variances
+        variance = one[..., :, None] + two[..., None, :]
+        flat = variance.reshape(*variance.shape[:-2], -1)
+        return self._log(w - other, flat, np.outer(self.weights, self.weights).ravel(), constants)
+
+    def _log(self, r, variance, weights, constants):
+        half_squares, total = 0.5 * r[..., None] ** 2, 0.0
+        for a, width in zip(*self.setting.kernel.gaussian_terms, strict=True):
+            length2 = constants["length2"][..., None] * width**2
+            precision = 1 / (length2 + variance)
+            e = jnp.sqrt(length2 * precision) * jnp.exp(-half_squares * precision)
+            total = total + a * jnp.sum(weights * e, axis=-1)
+        return constants["mask"] * jnp.log(total + TINY)
+
+
 class Quadrature(Embedding):
     """Any law that is independent over outputs, as nodes and weights of its own."""
 
@@ -409,3 +460,11 @@ class ByOutput(Embedding):
     def log_pair(self, left, right, constants):
         each = zip(self.parts, left, right, constants, strict=True)
         return sum(part.log_pair(a, b, c) for part, a, b, c in each)
+
+
+STRATEGIES = {
+    "closed": ClosedForm,
+    "table": Table,
+    "mixture": ScaleMixture,
+    "quadrature": Quadrature,
+}

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pcuq._x64 import x64
+from pcuq._x64 import x64, x64_gradient
 from pcuq.errors import InputError
 from pcuq.problem import Predictor, Problem
 
@@ -19,7 +19,8 @@ from pcuq.problem import Predictor, Problem
 @x64
 def log_likelihood(problem: Problem, theta) -> Float[Array, ""]:
     """log p(y | θ), constants included; −∞ where the model cannot be solved."""
-    return log_likelihood_function(problem, problem.predictor())(point(problem, theta))
+    value = x64_gradient(log_likelihood_function(problem, problem.predictor()))
+    return value(point(problem, theta))
 
 
 def log_likelihood_function(problem: Problem, predictor: Predictor):
@@ -39,7 +40,7 @@ def log_likelihood_of_outputs(problem: Problem):
         )
 
     def log_density(outputs, ok, theta):
-        scales = _scales_at_points(problem, outputs, theta)
+        scales = scales_at_points(problem, outputs, theta)
         of_row = problem.points.of_row
         w = outputs[of_row][:, problem.columns]
         static = jnp.asarray(problem.scale.static)
@@ -67,7 +68,7 @@ def log_likelihood_of_outputs(problem: Problem):
 def predictions(problem: Problem, outputs: Array, ok: Array, theta: Float[Array, " p"]):
     """(w, s, ok) at the atoms from the outputs at the points, w on the scale of the kernels."""
     design = problem.design
-    scales = _scales_at_points(problem, outputs, theta)
+    scales = scales_at_points(problem, outputs, theta)
     at_atoms = (design.atom_points[:, None], design.columns)
     w = outputs[:, problem.columns]
     on_scale, in_range = [], []
@@ -83,10 +84,7 @@ def predictions(problem: Problem, outputs: Array, ok: Array, theta: Float[Array,
     # An output that is not observed at a point may be zero there.
     ok = ok & jnp.all(jnp.stack(in_range, axis=-1)[at_atoms] | ~design.mask)
     if scales is None:
-        s = jnp.asarray(
-            np.take_along_axis(problem.scale.static[design.atom_rows], design.columns, axis=1)
-        )
-        s = jnp.where(design.mask, s, 1.0)
+        s = jnp.asarray(known_scale(problem))
     else:
         static = np.take_along_axis(problem.scale.static[design.atom_rows], design.columns, axis=1)
         s = jnp.where(static > 0, static, scales[at_atoms])
@@ -97,7 +95,14 @@ def predictions(problem: Problem, outputs: Array, ok: Array, theta: Float[Array,
     return jnp.where(ok, w, 1.0), jnp.where(ok, s, 1.0), ok
 
 
-def _scales_at_points(problem: Problem, outputs: Array, theta: Array):
+def known_scale(problem: Problem) -> Float[np.ndarray, "M k"]:
+    """The scale at the atoms where it does not depend on θ, 1 where nothing is observed."""
+    design = problem.design
+    static = np.take_along_axis(problem.scale.static[design.atom_rows], design.columns, axis=1)
+    return np.where(design.mask, static, 1.0)
+
+
+def scales_at_points(problem: Problem, outputs: Array, theta: Array):
     """(G, d) scales at the points, None where the scale does not depend on θ."""
     if not problem.scale.depends_on_theta:
         return None

@@ -94,24 +94,17 @@ LOGGED_NAMED = (LogNormal("sd"), NAMED[1])
 MIXED = ((Gaussian("sd"), LogNormal(0.4, transform="log10")), NAMES[1])
 
 CASES = {
-    "one noise, replicates": Case(*SHARED),
     "independent": Case(*SHARED, x="none"),
     "independent, rows differ, gaps": Case(*BY_ROW, x="none", missing=True),
-    "independent, conditions, sum": Case(*EACH, x="none", conditions=True, combine="sum"),
-    "distinct times": Case(*EACH, x="distinct", missing=True),
     "everything at once": Case(*BY_ROW, conditions=True, missing=True),
     "everything, over x": Case(*BY_ROW, conditions=True, missing=True, lengthscale_x=0.8),
-    "everything, sum": Case(*BY_ROW, conditions=True, missing=True, combine="sum"),
     "everything, sum, over x": Case(
         *BY_ROW, conditions=True, missing=True, combine="sum", lengthscale_x=0.8, mixture=True
     ),
-    "named": Case(*NAMED, missing=True, conditions=True),
     "named, over x, mixture": Case(*NAMED, missing=True, lengthscale_x=0.8, mixture=True),
     "names": Case(*NAMES, conditions=True, missing=True, combine="sum"),
     "called": Case(*CALLED, missing=True),
     "called, over x, sum": Case(*CALLED, lengthscale_x=0.5, combine="sum"),
-    "called, independent": Case(*CALLED, x="none", missing=True),
-    "several covariates": Case(*EACH, x="table", missing=True, mixture=True),
     "several covariates, over x": Case(*NAMED, x="table", lengthscale_x=0.8),
     "log-normal": Case(*LOGGED, missing=True, log=("log", "log")),
     "log-normal, named, over x": Case(*LOGGED_NAMED, lengthscale_x=0.8, log=("log", "log")),

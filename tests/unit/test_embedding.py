@@ -1,0 +1,371 @@
+"""e and e0 of every strategy against integrals and sums that scipy computes.
+
+One datum y without a covariate has v(θ) = e(y; θ) and κ0(θ, ϑ) = e0(θ, ϑ): the objective of such a
+problem is the embedding itself.
+"""
+
+import itertools
+import math
+
+import brute_force
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.signal import fftconvolve
+
+from pcuq import embedding as embeddings
+from pcuq import quadrature
+from pcuq.data import Data
+from pcuq.errors import InputError
+from pcuq.kernels import (
+    GaussianKernel,
+    GaussianMixtureKernel,
+    InverseMultiquadricKernel,
+    MaternKernel,
+    RationalQuadraticKernel,
+)
+from pcuq.models import FunctionModel
+from pcuq.noise import (
+    CustomNoise,
+    Gaussian,
+    JointNoise,
+    Laplace,
+    LogNormal,
+    NegativeBinomial,
+    Poisson,
+    StudentT,
+)
+from pcuq.objective import Objective
+from pcuq.parameters import Parameter
+from pcuq.problem import Problem
+
+LENGTH = 0.8
+KERNELS = {
+    "gaussian": GaussianKernel(LENGTH),
+    "mixture": GaussianMixtureKernel(LENGTH),
+    "inverse multiquadric": InverseMultiquadricKernel(LENGTH),
+    "rational quadratic": RationalQuadraticKernel(LENGTH, alpha=0.7),
+    "Matérn 3/2": MaternKernel(LENGTH),
+    "Matérn 5/2": MaternKernel(LENGTH, nu=2.5),
+}
+MODEL = FunctionModel(
+    lambda x, p: [p["mean"]], {"mean": Parameter("identity"), "scale": Parameter("log")}, ("y",)
+)
+
+
+def e_and_e0(y, noise, kernel, means, scales, force=None):
+    """e(y) of each (mean, scale), and e0 of each pair."""
+    objective = Objective(Problem(MODEL, Data([[y]], noise=noise), kernel), force=force)
+    thetas = np.stack([means, np.log(np.broadcast_to(scales, np.shape(means)))], axis=-1)
+    v, block = jax.jit(lambda thetas: terms(objective, thetas))(jnp.asarray(thetas))
+    return np.asarray(v), np.asarray(block), objective
+
+
+def terms(objective, thetas):
+    features = objective.features(thetas)
+    return objective.data_terms(features), objective.pair_block(features, features)
+
+
+FAMILIES = {"gaussian": Gaussian, "laplace": Laplace, "student": StudentT}
+
+
+def numpy_profile(kernel):
+    """The kernels' formulas once more, in numpy and for numbers."""
+    if isinstance(kernel, GaussianKernel):
+        return lambda r: math.exp(-r * r / 2)
+    if isinstance(kernel, GaussianMixtureKernel):
+        return lambda r: sum(math.exp(-r * r / 2 / m**2) for m in (0.5, 1.0, 2.0, 4.0)) / 4
+    if isinstance(kernel, InverseMultiquadricKernel):
+        return lambda r: 1 / math.hypot(1.0, r)
+    if isinstance(kernel, RationalQuadraticKernel):
+        return lambda r: (1 + r * r / 1.4) ** -0.7
+    if kernel.nu == 1.5:
+        return lambda r: (1 + math.sqrt(3) * abs(r)) * math.exp(-math.sqrt(3) * abs(r))
+    a = math.sqrt(5)
+    return lambda r: (1 + a * abs(r) + 5 * r * r / 3) * math.exp(-a * abs(r))
+
+
+def pdf(name):
+    if name == "gaussian":
+        return lambda z: math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    if name == "laplace":
+        return lambda z: math.exp(-abs(z)) / 2
+    return lambda z: 0.375 * (1 + z * z / 4) ** -2.5  # t(4)
+
+
+def e_by_quad(kernel, name, difference, s):
+    k, p = numpy_profile(kernel), pdf(name)
+    at = difference / s
+    breaks = [at + side * step * LENGTH / s for side in (-1, 1) for step in (0, 1, 3, 8)]
+    return brute_force.integral(lambda z: k((difference - s * z) / LENGTH) * p(z), 0.0, 1.0, breaks)
+
+
+def e0_by_sum(kernel, name, difference, s, t):
+    """Trapezoidal in arsinh z: 1,200 nodes for either noise."""
+    u = np.linspace(-9.0, 9.0, 1201)
+    z, dz = np.sinh(u), np.cosh(u) * (u[1] - u[0])
+    if name == "laplace":  # a kink at 0: panels on either side
+        x, weights = np.polynomial.legendre.leggauss(16)
+        edges = np.array([0, 0.5, 1, 2, 3, 4, 6, 8, 11, 15, 20, 30, 40.0])
+        half = np.diff(edges)[:, None] / 2
+        z, dz = (edges[:-1, None] + half + half * x).ravel(), (half * weights).ravel()
+        z, dz = np.concatenate([-z, z]), np.concatenate([dz, dz])
+    density = np.vectorize(pdf(name))(z) * dz
+    r = difference + t * z[:, None] - s * z[None, :]
+    return density @ np.exp(-((r / LENGTH) ** 2) / 2) @ density
+
+
+PAIRS = [
+    *itertools.product(["laplace", "student"], [k for k in KERNELS if k != "mixture"]),
+    ("gaussian", "inverse multiquadric"),
+]
+
+
+@pytest.mark.parametrize(("name", "kernel"), PAIRS)
+def test_a_table_holds_the_integral_over_one_noise(name, kernel):
+    kernel, ratio = KERNELS[kernel], 0.75
+    values, slopes = embeddings.tabulate(kernel, FAMILIES[name](), ratio, 0.0)
+    width = math.hypot(1.0, ratio) * LENGTH
+    spots = np.array([0, 3, 40, 130, 190, 300])  # some of its own differences
+    differences = width * np.sinh(spots * embeddings.TABLE_STEP)
+    wanted = [e_by_quad(kernel, name, r, ratio * LENGTH) for r in differences]
+    np.testing.assert_allclose(np.exp(values[spots]), wanted, rtol=1e-9)
+    # The slope is the derivative per step, by central differences of the integral.
+    step = 1e-3
+    above, below = (
+        math.log(e_by_quad(kernel, name, width * math.sinh(1.3 + side), ratio * LENGTH))
+        for side in (step, -step)
+    )
+    slope = (above - below) / (2 * step) * embeddings.TABLE_STEP
+    np.testing.assert_allclose(slopes[130], slope, rtol=3e-6)
+
+
+@pytest.mark.parametrize("name", ["laplace", "student"])
+def test_tables_are_read_between_their_nodes_and_beyond(name):
+    kernel, noise = KERNELS["gaussian"], FAMILIES[name](0.6)
+    means = np.array([0.0, 0.013, 0.4, 1.1, 2.7, 6.0, 45.0])
+    found, block, objective = e_and_e0(0.0, noise, kernel, means, 1.0)
+    assert isinstance(objective.embedding, embeddings.Table)
+    wanted = np.array([e_by_quad(kernel, name, mean, 0.6) for mean in means])
+    np.testing.assert_allclose(found[:-1], wanted[:-1], rtol=3e-8)
+    pairs = [e0_by_sum(kernel, name, mean, 0.6, 0.6) for mean in means[:5]]
+    np.testing.assert_allclose(block[0, :5], pairs, rtol=1e-7)
+
+
+def test_beyond_a_table_a_heavy_tail_stays_a_power():
+    kernel = InverseMultiquadricKernel(LENGTH)
+    found, _, _ = e_and_e0(0.0, Laplace(0.6), kernel, np.array([1e3, 1e5, 1e7]), 1.0)
+    np.testing.assert_allclose(found, LENGTH / np.array([1e3, 1e5, 1e7]), rtol=1e-5)
+
+
+def test_rows_with_different_noise_have_tables_of_their_own():
+    kernel, scales = KERNELS["gaussian"], (0.6, 1.3)
+    model = FunctionModel(lambda x, p: [p["mean"]], {"mean": Parameter("identity")}, ("y",))
+    data = Data([[0.0], [1.0]], noise=Laplace(np.array(scales)[:, None]))
+    objective = Objective(Problem(model, data, kernel))
+    assert len(objective.embedding.values) == 2 + 3  # one noise each, and their pairs
+    v, block = jax.jit(lambda thetas: terms(objective, thetas))(jnp.array([[0.0], [1.7]]))
+    wanted = np.mean([e0_by_sum(kernel, "laplace", 1.7, s, t) for s in scales for t in scales])
+    np.testing.assert_allclose(block[0, 1], wanted, rtol=1e-7)
+    wanted = np.mean([e_by_quad(kernel, "laplace", y, s) for y in (0.0, 1.0) for s in scales])
+    np.testing.assert_allclose(v[0], wanted, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", ["laplace", "student"])
+@pytest.mark.parametrize("ratio", [0.25, 1.0])
+def test_a_scale_that_is_a_parameter_is_a_mixture_of_closed_forms(name, ratio):
+    """`ratio` is ℓ/s; the error is relative to the largest value."""
+    kernel, s = KERNELS["gaussian"], LENGTH / ratio
+    means = s * np.array([0.0, 0.2, 0.7, 1.5, 3.0, 7.0])
+    found, block, objective = e_and_e0(0.0, FAMILIES[name]("scale"), kernel, means, s)
+    assert isinstance(objective.embedding, embeddings.ScaleMixture)
+    wanted = np.array([e_by_quad(kernel, name, mean, s) for mean in means])
+    pairs = np.array([e0_by_sum(kernel, name, mean, s, s) for mean in means])
+    assert np.max(np.abs(found - wanted)) < 3e-6 * wanted.max()
+    assert np.max(np.abs(block[0] - pairs)) < 3e-6 * pairs.max()
+
+
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+def test_nodes_on_either_side_of_the_kink_integrate_laplace_noise(ratio):
+    """`ratio` is ℓ/s, the error relative to the largest value; other kernels need this rule."""
+    kernel, s = KERNELS["gaussian"], LENGTH / ratio
+    nodes, weights = quadrature.nodes_and_weights(Laplace(), jnp.array(0.0), jnp.array(s))
+    for difference in s * np.array([0.0, 0.4, 1.0, 2.0, 5.0]):
+        found = np.sum(weights * np.exp(-(((difference - nodes) / LENGTH) ** 2) / 2))
+        wanted = e_by_quad(kernel, "laplace", difference, s)
+        assert abs(found - wanted) < 3e-6 * e_by_quad(kernel, "laplace", 0.0, s)
+
+
+def logistic(y, w, s):
+    return -(y - w) / s - 2 * jnp.logaddexp(0.0, -(y - w) / s) - jnp.log(s)
+
+
+def test_a_density_of_the_users_own_is_integrated():
+    noise = CustomNoise("scale", log_pdf=logistic)
+    means, scales = np.array([0.0, 0.9, 3.0]), np.array([0.5, 0.8, 1.1])
+    found, block, _ = e_and_e0(0.3, noise, KERNELS["gaussian"], means, scales)
+
+    def integrand(z, w, s):
+        return math.exp(-(((0.3 - w - s * z) / LENGTH) ** 2) / 2) * stats.logistic.pdf(z)
+
+    wanted = [
+        brute_force.integral(lambda z, w=w, s=s: integrand(z, w, s), 0.0, 1.0)
+        for w, s in zip(means, scales, strict=True)
+    ]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(block, block.T, rtol=1e-12)
+
+
+@pytest.mark.parametrize("force", ["table", "quadrature"])
+def test_the_other_strategies_agree_with_the_closed_form(force):
+    """Gaussian noise, value and gradient of the joint density."""
+    y = np.array([[0.1, np.nan], [0.9, 1.0], [np.nan, 2.0], [1.5, 0.3]])
+    model = FunctionModel(
+        lambda x, p: [p["a"] * x, p["b"] + x],
+        {"a": Parameter("identity"), "b": Parameter("identity")},
+        ("u", "v"),
+    )
+    problem = Problem(
+        model, Data(y, [0.0, 1, 1, 2], [0.5, 0.9]), GaussianMixtureKernel([0.6, 1.2], 0.7)
+    )
+    thetas = jnp.asarray(np.random.default_rng(0).normal(size=(4, 2)))
+    (value, gradient), (other_value, other_gradient) = (
+        jax.jit(Objective(problem, force=strategy).joint_value_and_gradient)(thetas, 0.02)
+        for strategy in ("closed", force)
+    )
+    np.testing.assert_allclose(other_value, value, rtol=1e-7)
+    np.testing.assert_allclose(other_gradient, gradient, atol=1e-6 * np.abs(gradient).max())
+
+
+def count_pmf(noise, w, s):
+    if isinstance(noise, Poisson):
+        return stats.poisson(w)
+    return stats.nbinom(s, s / (s + w))
+
+
+COUNTS = [
+    *((Poisson(), w, 1.0) for w in (0.02, 15.0, 17.0, 400.0)),
+    *(
+        (NegativeBinomial("scale"), w, s)
+        for s in (0.3, 1.0, 10.0, 300.0)
+        for w in (0.5, 9.0, 300.0)
+    ),
+]
+
+
+@pytest.mark.parametrize(("noise", "w", "s"), COUNTS, ids=lambda v: getattr(v, "name", str(v))[:16])
+def test_counts_are_summed_over_their_support(noise, w, s):
+    """With ℓ = sd, and the overdispersed laws that have most of their mass at 0."""
+    laws = [count_pmf(noise, w, s), count_pmf(noise, 1.3 * w, s)]
+    support = np.arange(int(max(law.isf(1e-13) for law in laws)) + 5)
+    masses = [law.pmf(support) for law in laws]
+    length = max(laws[0].std(), 0.5)
+    rules = [
+        quadrature.nodes_and_weights(noise, jnp.array(mean), jnp.array(s)) for mean in (w, 1.3 * w)
+    ]
+
+    def kernel(a, b):
+        return np.exp(-(((a - b) / length) ** 2) / 2)
+
+    for y in (0, round(w), round(w + 3 * laws[0].std())):
+        found = np.sum(np.asarray(rules[0][1]) * kernel(y, np.asarray(rules[0][0])))
+        assert abs(found - masses[0] @ kernel(y, support)) < 1e-6
+    (nodes, weights), (others, other_weights) = ((np.asarray(a) for a in rule) for rule in rules)
+    found = weights @ kernel(nodes[:, None], others) @ other_weights
+    offsets = np.arange(1 - len(support), len(support))
+    smooth = fftconvolve(masses[1], kernel(offsets, 0))[len(support) - 1 :][: len(support)]
+    wanted = masses[0] @ smooth
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("length", [8, 9, 20, 256])
+def test_gram_rules_sum_polynomials_exactly(length):
+    nodes, weights = (table[length - 8] for table in quadrature.gram_rules())
+    at = (length - 1) / 2 + length / 2 * nodes
+    for degree in range(16):
+        scale = float(length) ** degree
+        wanted = np.sum((np.arange(length) / length) ** degree)
+        np.testing.assert_allclose(
+            np.sum(length * weights * at**degree / scale), wanted, rtol=1e-11
+        )
+    if length == 8:
+        np.testing.assert_allclose(at, np.arange(8), atol=1e-12)
+
+
+def test_outputs_with_different_noise_do_not_disturb_each_other():
+    """A negative output has no Poisson law: the factor of the other output must not see it."""
+    model = FunctionModel(
+        lambda x, p: [p["rate"], p["level"] - 3.0],
+        {"rate": Parameter("log"), "level": Parameter("identity")},
+        ("count", "level"),
+    )
+    y = np.array([[4.0, -2.5]])
+    problem = Problem(
+        model, Data(y, noise=(Poisson(), Laplace(0.6))), GaussianKernel([2.0, LENGTH])
+    )
+    thetas = np.array([[1.2, 0.1], [1.6, -0.8]])
+    objective = Objective(problem)
+    v, _ = jax.jit(lambda thetas: terms(objective, thetas))(jnp.asarray(thetas))
+    support = np.arange(60)
+    for found, (log_rate, level) in zip(v, thetas, strict=True):
+        counts = stats.poisson(math.exp(log_rate)).pmf(support) @ np.exp(
+            -((4.0 - support) ** 2) / 8
+        )
+        wanted = counts * e_by_quad(KERNELS["gaussian"], "laplace", -2.5 - (level - 3.0), 0.6)
+        np.testing.assert_allclose(found, wanted, rtol=1e-7)
+    _, gradient = jax.jit(objective.joint_value_and_gradient)(jnp.asarray(thetas), 0.1)
+    log_density = jax.jit(objective.joint_log_density)
+    for i, k in itertools.product(range(2), range(2)):
+        step = np.zeros((2, 2))
+        step[i, k] = 1e-5
+        above, below = (log_density(jnp.asarray(thetas + sign * step), 0.1) for sign in (1, -1))
+        np.testing.assert_allclose(gradient[i, k], (above - below) / 2e-5, rtol=1e-6)
+
+
+def test_a_failed_particle_under_counts_leaves_the_others_alone():
+    """Poisson noise has no law at w ≤ 0, and 0 · NaN would spoil the sum."""
+    model = FunctionModel(lambda x, p: [p["a"]], {"a": Parameter("identity")}, ("y",))
+    problem = Problem(model, Data([[3.0], [4.0]], noise=Poisson()), GaussianKernel(1.5))
+    objective = Objective(problem)
+    thetas = jnp.array([[2.0], [-1.0], [3.0]])
+    value, gradient = jax.jit(objective.joint_value_and_gradient)(thetas, 0.1)
+    assert np.isfinite(value) and np.all(np.isfinite(gradient))
+    assert gradient[1, 0] == 1.0  # −θ: the prior's
+
+
+def test_a_density_that_does_not_integrate_to_one_is_refused():
+    noise = CustomNoise(1.0, log_pdf=lambda y, w, s: -0.5 * ((y - w) / s) ** 2)
+    with pytest.raises(InputError, match=r"does not integrate to 1: its mass is 2\.5"):
+        Objective(Problem(MODEL, Data([[0.0]], noise=noise), KERNELS["gaussian"]))
+
+
+def test_joint_noise_is_sent_to_monte_carlo():
+    noise = JointNoise(1.0, draw=lambda key, w, s: w + s * jax.random.normal(key, w.shape))
+    with pytest.raises(InputError, match=r"sampler='flow'"):
+        Objective(Problem(MODEL, Data([[0.0]], noise=noise), KERNELS["gaussian"]))
+
+
+def test_a_quadrature_tile_counts_its_nodes():
+    """Memory: a tile has Q² numbers for each pair, so it holds fewer pairs."""
+    closed, nodes = (
+        Objective(Problem(MODEL, Data([[0.0]], noise=noise), KERNELS["inverse multiquadric"]))
+        for noise in (Gaussian(1.0), StudentT("scale"))
+    )
+    assert closed.embedding.pair_size == 1 and nodes.embedding.pair_size == 77**2
+    assert closed.pairs._tiling(100, 100) == (100, 1)
+    assert nodes.pairs._tiling(100, 100) == (1, 1)
+
+
+def test_log_normal_noise_is_gaussian_on_the_log_scale():
+    model = FunctionModel(lambda x, p: [p["a"]], {"a": Parameter("log")}, ("y",))
+    logged = FunctionModel(lambda x, p: [jnp.log(p["a"])], {"a": Parameter("log")}, ("y",))
+    y, thetas = np.array([[0.5], [2.0], [3.0]]), jnp.array([[0.1], [0.7]])
+    one = Objective(Problem(model, Data(y, noise=LogNormal(0.4)), GaussianKernel()))
+    other = Objective(Problem(logged, Data(np.log(y), noise=0.4), GaussianKernel()))
+    assert one.lengthscale == other.lengthscale == 0.4
+    np.testing.assert_allclose(one.constant, other.constant, rtol=1e-14)
+    np.testing.assert_allclose(
+        one.data_terms(one.features(thetas)), other.data_terms(other.features(thetas)), rtol=1e-13
+    )
