@@ -40,8 +40,8 @@ METHODS = ("bayes", "mmd-bayes", "pcuq")
 LEVELS = (0.5, 0.9)
 LAST_DATUM = 60.0
 EVERY = 5  # of the truth's times are predicted
-DROPS = (3.0, 30.0, 300.0)  # contours: log posterior below its maximum
-GRID = 41
+DROPS = (3.0, 30.0, 300.0, 3000.0)  # contours: log posterior below its maximum
+GRID = 61
 MOST_DRAWS = 2000
 
 
@@ -52,7 +52,7 @@ class Size:
     regularisation: float = 3e-5
     particles: int = 50
     systems: int = 2
-    warmup: int = 150
+    warmup: int = 200
     draws: int = 150
     bayes_warmup: int = 300
     bayes_draws: int = 500
@@ -118,6 +118,8 @@ def _fit(problem: Problem, method: str, seed: int, size: Size) -> Fit:
             warmup=size.warmup,
             draws=size.draws,
             seed=seed,
+            # Fine enough at once: refining a mesh means sampling again.
+            mesh_tolerance=1e-4,
         )
     return fit(
         problem,
@@ -166,6 +168,7 @@ def _row(case: Case, method: str) -> dict[str, Any]:
         "status": fitted.status,
         "trusted": fitted.trusted,
         "failed_predictions": prediction.failed,
+        "timings": json.loads(fitted.tree.attrs["seconds"]),
     }
 
 
@@ -178,14 +181,16 @@ def _number(value: Any) -> float | None:
 
 def parameters_figure(cases: dict[str, Case]) -> Figure:
     """Draws of θ by Bayes and PCUQ over contours of the log posterior, one panel per case."""
-    figure = Figure(figsize=(9, 4.2), layout="constrained")
+    figure = Figure(figsize=(9, 4.8), layout="constrained")
     panels = figure.subplots(1, len(cases), squeeze=False)[0]
     for ax, (name, case) in zip(panels, cases.items(), strict=True):
         low, high = _window(case)
-        axes, surface = _log_posterior(case.problem, low, high)
-        levels = [surface.max() - drop for drop in sorted(DROPS, reverse=True)]
-        lines = ax.contour(*axes, surface, levels=levels, colors="grey", linewidths=0.8)
-        ax.clabel(lines, fmt={level: f"−{surface.max() - level:.0f}" for level in levels})
+        axes, surface = _log_posterior(case, low, high)
+        levels = [-drop for drop in sorted(DROPS, reverse=True) if surface.min() < -drop]
+        lines = ax.contour(
+            *axes, surface, levels=levels, colors="grey", linewidths=0.8, linestyles="solid"
+        )
+        ax.clabel(lines, fmt=lambda level: f"−{-level:.0f}", fontsize=7)
         for method in ("pcuq", "bayes"):
             plots.plot_pairs2d(
                 ax, case.fits[method].thetas, style=method, label=plots.NAMES[method]
@@ -195,7 +200,14 @@ def parameters_figure(cases: dict[str, Case]) -> Figure:
         ax.set(title=name, xlim=(low[0], high[0]), ylim=(low[1], high[1]))
         ax.set(xlabel="θ₁ = logit alpha", ylabel="θ₂ = logit beta")
         _warn(ax, case)
-    panels[0].legend(loc="best", fontsize=8, title="lines: log posterior below its maximum")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=3,
+        title="contours: log posterior of Bayes, below its maximum",
+    )
     return figure
 
 
@@ -211,8 +223,9 @@ def _window(case: Case) -> tuple[np.ndarray, np.ndarray]:
     return low, np.maximum(middle + half, points.max(axis=0) + 0.2 * half)
 
 
-def _log_posterior(problem: Problem, low: np.ndarray, high: np.ndarray):
-    """((θ₁, θ₂) along the axes, log posterior (GRID, GRID)), rows along θ₂."""
+def _log_posterior(case: Case, low: np.ndarray, high: np.ndarray):
+    """((θ₁, θ₂) along the axes, log posterior minus its maximum (GRID, GRID)), rows along θ₂."""
+    problem = case.problem
     first, second = (np.linspace(a, b, GRID) for a, b in zip(low, high, strict=True))
     points = np.stack(np.meshgrid(first, second), axis=-1).reshape(-1, 2)
     predictor = problem.predictor(points[:: len(points) // 32], tolerance=1e-4)
@@ -221,9 +234,12 @@ def _log_posterior(problem: Problem, low: np.ndarray, high: np.ndarray):
     def log_density(theta):
         return likelihood(theta) + problem.parameters.log_prior(theta)
 
-    surface = np.asarray(jax.jit(jax.vmap(log_density))(jnp.asarray(points)))
-    surface = np.where(np.isfinite(surface), surface, surface[np.isfinite(surface)].min())
-    return (first, second), surface.reshape(GRID, GRID)
+    # The maximum lies between points of the grid: draws of Bayes come closer to it.
+    points = np.concatenate([points, case.fits["bayes"].thetas])
+    values = np.asarray(jax.jit(jax.vmap(log_density))(jnp.asarray(points)))
+    finite = np.isfinite(values)
+    values = np.where(finite, values, values[finite].min()) - values[finite].max()
+    return (first, second), values[: GRID**2].reshape(GRID, GRID)
 
 
 def predictions_figure(cases: dict[str, Case]) -> Figure:

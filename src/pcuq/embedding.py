@@ -111,12 +111,23 @@ class Embedding:
 
     pair_size = data_size = 1  # numbers that one entry of a pair, or of a datum, takes
 
+    noise: Noise  # of all outputs, or of those that its mask leaves
+
     def __init__(self, setting: Setting, noise: Noise | None = None):
-        self.setting, self.noise = setting, noise
+        self.setting = setting
+        if noise is not None:
+            self.noise = noise
 
     def represent(self, w: Array, s: Array) -> Any:
         """A pytree of arrays with leading axis M; the scale is left out where it is known."""
         return (w,) if self.setting.scale is not None else (w, s)
+
+    @property
+    def _terms(self) -> tuple[np.ndarray, np.ndarray]:
+        """(weights, widths) of a kernel that is a sum of Gaussians."""
+        terms = self.setting.kernel.gaussian_terms
+        assert terms is not None
+        return terms
 
     def data_constants(self) -> Any:
         """A pytree of arrays with leading axis L, one entry per (datum, atom)."""
@@ -160,7 +171,7 @@ class ClosedForm(Embedding):
         return self._constants(left, 2, lambda s: s[left] ** 2 + s[right] ** 2)
 
     def _constants(self, atoms, noises: int, variance):
-        weights, widths = self.setting.kernel.gaussian_terms
+        weights, widths = self._terms
         mask = self.setting.design.mask[atoms][..., None]
         length2 = (self.setting.lengthscale[atoms][..., None] * widths) ** 2
         if self.setting.scale is None:
@@ -209,10 +220,10 @@ class ClosedForm(Embedding):
     @property
     def _single_known(self) -> bool:
         """One Gaussian and a scale that is known: the case that must be fast."""
-        return self.setting.scale is not None and len(self.setting.kernel.gaussian_terms[0]) == 1
+        return self.setting.scale is not None and len(self._terms[0]) == 1
 
     def _log(self, r, variance, constants):
-        weights, _ = self.setting.kernel.gaussian_terms
+        weights, _ = self._terms
         if variance is None:
             if len(weights) == 1:
                 return constants["log_factor"] - constants["precision"] * r**2
@@ -298,7 +309,7 @@ def tabulate(kernel: Kernel, noise: Noise, ratio: float, other: float):
 
     def log_spline(width, values):
         logs = np.log(np.maximum(values, TINY))
-        spline = CubicSpline(steps, logs, bc_type=((1, 0.0), "not-a-knot"))
+        spline = CubicSpline(steps, logs, bc_type=((1, 0.0), "not-a-knot"))  # pyright: ignore[reportArgumentType]
         return logs, spline, lambda r: np.exp(spline(np.arcsinh(r / width)))
 
     with jax.enable_x64(True), jax.ensure_compile_time_eval():
@@ -371,7 +382,7 @@ class ScaleMixture(Embedding):
 
     def _log(self, r, variance, weights, constants):
         half_squares, total = 0.5 * r[..., None] ** 2, 0.0
-        for a, width in zip(*self.setting.kernel.gaussian_terms, strict=True):
+        for a, width in zip(*self._terms, strict=True):
             length2 = constants["length2"][..., None] * width**2
             precision = 1 / (length2 + variance)
             e = jnp.sqrt(length2 * precision) * jnp.exp(-half_squares * precision)

@@ -120,6 +120,8 @@ class MonteCarloObjective(Objective):
     where the draws are differentiable: additive noise, and joint noise.
     """
 
+    embedding: MonteCarlo
+
     @x64
     def __init__(
         self,
@@ -156,8 +158,9 @@ class MonteCarloObjective(Objective):
         ok = ok & jnp.all(fine | ~used)
         return (jnp.where(ok & fine & used, w, 1.0), jnp.where(ok & fine & used, s, 1.0)), ok
 
-    def represent(self, prediction: Any, key: Array) -> Any:
-        return self.embedding.represent(*prediction, key)
+    def represent(self, prediction: Any, *keys: Array) -> Any:
+        """Draws and weights of a prediction, for one key."""
+        return self.embedding.represent(*prediction, *keys)
 
     # --- many particles ---------------------------------------------------------------------
 
@@ -171,13 +174,13 @@ class MonteCarloObjective(Objective):
         return super().features(thetas, self.particle_keys(key, len(thetas)))
 
     def joint_value_and_gradient(
-        self, thetas: Float[Array, "N p"], lam: Array, key: Array | None = None
+        self, thetas: Float[Array, "N p"], lam: Array | float, key: Array | None = None
     ):
         """Unbiased estimates of log π(Θ) and its gradient."""
         key = jax.random.key(0) if key is None else key
         return super().joint_value_and_gradient(thetas, lam, self.particle_keys(key, len(thetas)))
 
-    def report(self, thetas: Float[Array, "N p"], lam: Array, key: Array) -> Report:
+    def report(self, thetas: Float[Array, "N p"], lam: Array | float, key: Array) -> Report:
         """The data terms and the standard error of v/λ: draws are independent, v is their mean."""
         features = self.features(thetas, key)
 

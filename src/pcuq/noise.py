@@ -219,6 +219,7 @@ class CustomNoise(Noise):
         return self.counts
 
     def log_density(self, z, location, s):
+        assert self.log_pdf is not None
         return self.log_pdf(z, location, s)
 
     def sample(self, key, w, s):
@@ -256,6 +257,7 @@ class JointNoise(Noise):
             raise InputError("JointNoise needs `draw`, a callable (key, w, s) -> y of one row.")
 
     def sample(self, key, w, s):
+        assert self.draw is not None
         rows = w.reshape(-1, w.shape[-1])
         scales = jnp.broadcast_to(s, w.shape).reshape(rows.shape)
         draws = jax.vmap(self.draw)(jax.random.split(key, len(rows)), rows, scales)

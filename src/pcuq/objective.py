@@ -11,7 +11,6 @@ failed has v = 0 and κ0 = 0 with every particle, and the prior's gradient.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -31,6 +30,7 @@ from pcuq.start import noise_at_starting_fit
 
 # Entries of the data term that are held at once: (particles, datum-atom pairs, outputs).
 DATA_TILE = 2**21
+CURVATURE_FLOOR = 0.1
 CONSTANT_TILE = 2**22  # pairs of data at once in the constant
 
 
@@ -91,6 +91,41 @@ class Objective:
                     total += values.sum()
         return float(total) / len(y) ** 2
 
+    # Compiled once for each problem: run operation by operation they take seconds.
+
+    @cached_property
+    def kappa(self) -> Callable[[Array, Array], Array]:
+        """κ(θ, ϑ), for arrays in 64 bits."""
+
+        def value(theta, vartheta):
+            features = self.features(jnp.stack([theta, vartheta]))
+            v = self.data_terms(features)
+            first = jax.tree.map(lambda leaf: leaf[:1], features)
+            second = jax.tree.map(lambda leaf: leaf[1:], features)
+            return self.constant - v[0] - v[1] + self.pair_block(first, second)[0, 0]
+
+        return x64_gradient(jax.jit(value))
+
+    @cached_property
+    def mmd2(self) -> Callable[[Array, Array], Array]:
+        """MMD²(P_n, Σ_i weight_i P_θi), for arrays in 64 bits."""
+
+        def value(thetas, weights):
+            features, total = self.features(thetas), jnp.sum(weights)
+            v = self.data_terms(features)
+            pairs = weights @ self.pair_rows(features, features, weights)
+            return self.constant * total**2 - 2 * total * (weights @ v) + pairs
+
+        return x64_gradient(jax.jit(value))
+
+    @cached_property
+    def compiled_value(self) -> Callable[[Array, Any], Array]:
+        return jax.jit(self.joint_log_density)
+
+    @cached_property
+    def compiled_value_and_gradient(self) -> Callable[[Array, Any], tuple[Array, Array]]:
+        return jax.jit(self.joint_value_and_gradient)
+
     # --- one particle -----------------------------------------------------------------------
 
     def predict(self, theta: Float[Array, " p"]) -> tuple[Any, Bool[Array, ""]]:
@@ -98,9 +133,9 @@ class Objective:
         w, s, ok = predictions(self.problem, *self.predictor(theta), theta)
         return ((w, s) if self.problem.scale.depends_on_theta else (w,)), ok
 
-    def represent(self, prediction: Any) -> Any:
+    def represent(self, prediction: Any, *keys) -> Any:
         """A prediction as the embedding represents it."""
-        return self.embedding.represent(*prediction, *self._known_scale)
+        return self.embedding.represent(*prediction, *self._known_scale, *keys)
 
     def representation(self, theta: Float[Array, " p"], *keys) -> tuple[Any, Bool[Array, ""]]:
         """Predictions of one particle at the atoms, and whether they can be used."""
@@ -138,7 +173,9 @@ class Objective:
 
     # --- the joint density ------------------------------------------------------------------
 
-    def joint_log_density(self, thetas: Float[Array, "N p"], lam: Array) -> Float[Array, ""]:
+    def joint_log_density(
+        self, thetas: Float[Array, "N p"], lam: Array | float
+    ) -> Float[Array, ""]:
         """log π(Θ) up to a constant."""
         features = self.features(thetas)
         v = self.data_terms(features)
@@ -154,7 +191,7 @@ class Objective:
         rows = self.pairs.rows(one, one, jnp.where(fine, 1.0, 0.0), exclude_self=True)
         return 0.5 * jnp.sum(jnp.where(fine, rows, 0.0)) / (count - 1)
 
-    def joint_value_and_gradient(self, thetas: Float[Array, "N p"], lam: Array, *keys):
+    def joint_value_and_gradient(self, thetas: Float[Array, "N p"], lam: Array | float, *keys):
         """log π(Θ) and its gradient (N, p): what MALA moves by and accepts by."""
         log_prior, prior_gradient = self.prior_and_gradient(thetas)
         features, pull_back, _ = self.features_and_pull_back(thetas, *keys)
@@ -184,12 +221,12 @@ class Objective:
         return jnp.where(features.ok, v, 0.0), gradient
 
     def features_and_pull_back(self, thetas: Float[Array, "N p"], *keys):
-        """Features, the map from gradients in their space to gradients in θ, and ∂w/∂θ.
+        """Features, the map from gradients in their space to gradients in θ, and (w, ∂w/∂θ).
 
-        The Jacobian of the predictions (N, M, k, p) comes for nothing in forward mode; in reverse
-        mode it is None.
+        Predictions (N, M, k) and their Jacobian (N, M, k, p) come for nothing in forward mode; in
+        reverse mode there is None.
         """
-        predictions, ok, pull_predictions, jacobian = self._predictions_and_pull_back(thetas)
+        predictions, ok, pull_predictions, outputs = self._predictions_and_pull_back(thetas)
         represent = lambda p: jax.vmap(self.represent)(p, *keys)  # noqa: E731
         representation, pull_representation = jax.vjp(represent, predictions)
 
@@ -197,7 +234,7 @@ class Objective:
             (in_predictions,) = pull_representation(gradient)
             return jnp.where(ok[:, None], pull_predictions(in_predictions), 0.0)
 
-        return Features(representation, ok), pull_back, jacobian
+        return Features(representation, ok), pull_back, outputs
 
     def _predictions_and_pull_back(self, thetas):
         """The derivative of the model is taken of (w, s): nodes or draws may be many more."""
@@ -223,27 +260,36 @@ class Objective:
                 return sum(jax.tree.leaves(parts))
 
             outputs_jacobian = jnp.where(ok[:, None, None, None], jacobian[0], 0.0)
-            return predictions, ok, pull_back, outputs_jacobian
+            return predictions, ok, pull_back, (predictions[0], outputs_jacobian)
 
         predictions, vjps, ok = jax.vmap(lambda theta: jax.vjp(self.predict, theta, has_aux=True))(
             thetas
         )
         return predictions, ok, lambda g: jax.vmap(lambda vjp, one: vjp(one))(vjps, g)[0], None
 
-    def curvature(self, features: Features, jacobian: Float[Array, "N M k p"]):
-        """Gauss–Newton curvature of −v (N, p, p): Σ_m weight_m e_m Σ_c J_c J_cᵀ/(ℓ_c² + s_c²)."""
+    def curvature(self, features: Features, w: Array, jacobian: Float[Array, "N M k p"]):
+        """Gauss–Newton curvature of −v (N, p, p), bounded from below.
+
+            Σ_m weight_m ē_m Σ_c J_c J_cᵀ/(ℓ_c² + s_c²),   ē = e + FLOOR · e at y = w:
+
+        where a particle explains nothing, v is flat, but its overlap with its neighbours is not.
+        """
         design = self.problem.design
         length2 = self.lengthscale[design.columns] ** 2
         scale = self.problem.scale.static[design.atom_rows[:, None], design.columns]
         precision = design.mask / (length2 + np.where(scale > 0, scale, 0.0) ** 2)
 
-        def overlap(representation):
+        def overlap(packed):
+            representation, w = packed
             taken = jax.tree.map(lambda leaf: leaf[design.data_atoms], representation)
-            y = jnp.asarray(self.y)[design.data_index]
-            e = design.data_weights * self.embedding.data(y, taken, self.data_constants)
-            return jnp.zeros(len(design.counts)).at[design.data_atoms].add(e)
+            e = self.embedding.data(
+                jnp.asarray(self.y)[design.data_index], taken, self.data_constants
+            )
+            peak = self.embedding.data(w[design.data_atoms], taken, self.data_constants)
+            total = design.data_weights * (e + CURVATURE_FLOOR * peak)
+            return jnp.zeros(len(design.counts)).at[design.data_atoms].add(total)
 
-        e = self._map_data(overlap, features.representation)
+        e = self._map_data(overlap, (features.representation, w))
         weights = jnp.where(features.ok[:, None], e, 0.0)[..., None] * precision
         scaled = _flat(jacobian * jnp.sqrt(weights)[..., None], 2)
         return jnp.einsum("nap,naq->npq", scaled, scaled)
@@ -258,7 +304,7 @@ class Objective:
         return jax.lax.map(function, representation, batch_size=batch)
 
 
-def default_lengthscale(problem: Problem) -> Float[Array, " d"]:
+def default_lengthscale(problem: Problem) -> Float[np.ndarray, " d"]:
     """ℓ_Y: as given, else the noise's sd, or its median over rows where rows differ."""
     given = problem.kernel.lengthscale_y
     if given is not None:
@@ -320,16 +366,7 @@ def kappa(problem: Problem, theta, vartheta) -> Float[Array, ""]:
     """κ(θ, ϑ): the inner product of P_n − P_θ with P_n − P_ϑ; MMD²(P_n, P_θ) where ϑ = θ."""
     objective = objective_of(problem)
 
-    @x64_gradient
-    def value(theta, vartheta):
-        features = objective.features(jnp.stack([theta, vartheta]))
-        v = objective.data_terms(features)
-        first, second = (
-            jax.tree.map(operator.itemgetter(slice(i, i + 1)), features) for i in (0, 1)
-        )
-        return objective.constant - v[0] - v[1] + objective.pair_block(first, second)[0, 0]
-
-    return value(point(problem, theta), point(problem, vartheta))
+    return objective.kappa(point(problem, theta), point(problem, vartheta))
 
 
 @x64
@@ -346,15 +383,7 @@ def mmd2(problem: Problem, thetas, weights=None) -> Float[Array, ""]:
         )
     objective = objective_of(problem)
 
-    @x64_gradient
-    def value(thetas, weights):
-        features = objective.features(thetas)
-        v = objective.data_terms(features)
-        total = jnp.sum(weights)
-        pairs = weights @ objective.pair_rows(features, features, weights)
-        return objective.constant * total**2 - 2 * total * (weights @ v) + pairs
-
-    return value(thetas, weights)
+    return objective.mmd2(thetas, weights)
 
 
 @x64
@@ -365,10 +394,10 @@ def joint_log_density(problem: Problem, regularisation: float) -> Callable[[Arra
 
     @jax.custom_vjp
     def value(thetas):
-        return objective.joint_log_density(thetas, lam)
+        return objective.compiled_value(thetas, lam)
 
     def forward(thetas):
-        return objective.joint_value_and_gradient(thetas, lam)
+        return objective.compiled_value_and_gradient(thetas, lam)
 
     def backward(gradient, cotangent):
         return (cotangent * gradient,)
@@ -391,8 +420,11 @@ def objective_of(problem: Problem) -> Objective:
     """The objective on accurate adaptive solves, made once per problem."""
     known = problem.__dict__.get("_objective")
     if known is None:
-        with jax.ensure_compile_time_eval():  # the first call may be inside the caller's jit
+        if jax.core.trace_state_clean():
             known = Objective(problem)
+        else:  # the first call is inside the caller's jit
+            with jax.ensure_compile_time_eval():
+                known = Objective(problem)
         object.__setattr__(problem, "_objective", known)
     return known
 

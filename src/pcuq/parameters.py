@@ -28,7 +28,7 @@ PRIOR_SCALES = ("unconstrained", "natural", "scale")
 # Bijector images at these points must have positive prior density: the prior has to cover them.
 PROBES = np.array([-6.0, -2.0, -0.5, 0.0, 0.5, 2.0, 6.0])
 # Tries at a prior draw inside the range; at least a tenth of the prior must lie there.
-CANDIDATES = 64
+CANDIDATES = 256
 LEAST_INSIDE = 0.1
 
 
@@ -70,6 +70,11 @@ class Parameter:
             object.__setattr__(self, "prior", dist.Normal(0.0, 1.0))
         self._check_prior()
 
+    @property
+    def _prior(self) -> dist.Distribution:
+        assert self.prior is not None
+        return self.prior
+
     def constrain(self, theta):
         """θ → natural value."""
         return self._from_scale(self._scaled(theta))
@@ -97,22 +102,22 @@ class Parameter:
     def log_prior(self, theta):
         """log q0(θ), Jacobian included."""
         if self.prior_on == "unconstrained":
-            return self.prior.log_prob(theta)
+            return self._prior.log_prob(theta)
         scaled = self._scaled(theta)
         if self.prior_on == "scale":
-            return self.prior.log_prob(scaled) + self._log_scale_slope(theta)
+            return self._prior.log_prob(scaled) + self._log_scale_slope(theta)
         log_value_slope = {
             "log": lambda s: s,
             "log10": lambda s: s * math.log(10) + math.log(math.log(10)),
         }.get(self.transform, jnp.zeros_like)(scaled)
         value = self._from_scale(scaled)
-        return self.prior.log_prob(value) + log_value_slope + self._log_scale_slope(theta)
+        return self._prior.log_prob(value) + log_value_slope + self._log_scale_slope(theta)
 
     def sample(self, key: Array, shape: tuple[int, ...] = ()) -> Array:
         """Draws of θ from the prior, truncated to the parameter's range where it reaches beyond."""
         if self.prior_on == "unconstrained":
-            return self.prior.sample(key, shape)
-        candidates = self._to_theta(self.prior.sample(key, (*shape, CANDIDATES)))
+            return jnp.asarray(self._prior.sample(key, shape))
+        candidates = self._to_theta(self._prior.sample(key, (*shape, CANDIDATES)))
         first_inside = jnp.argmax(jnp.isfinite(candidates), axis=-1, keepdims=True)
         draw = jnp.take_along_axis(candidates, first_inside, axis=-1)[..., 0]
         return jnp.where(jnp.isfinite(draw), draw, 0.0)
@@ -182,7 +187,7 @@ class Parameter:
                 f"`prior` must be a numpyro distribution: got {type(prior).__name__}; for example "
                 "numpyro.distributions.Normal(0, 1)."
             )
-        if prior.batch_shape or prior.event_shape or prior.support.is_discrete:
+        if prior.batch_shape or prior.event_shape or getattr(prior.support, "is_discrete", False):
             raise InputError(
                 "`prior` must be a continuous distribution of one number: got "
                 f"{type(prior).__name__} with batch shape {prior.batch_shape} and event shape "
@@ -264,9 +269,8 @@ class Parameters(Mapping[str, Parameter]):
 
     def log_prior(self, theta: Float[Array, " p"]) -> Float[Array, ""]:
         """log q0(θ) = Σ_k log q0_k(θ_k)."""
-        return sum(
-            parameter.log_prior(theta[i]) for i, parameter in enumerate(self._items.values())
-        )
+        each = [parameter.log_prior(theta[i]) for i, parameter in enumerate(self._items.values())]
+        return jnp.sum(jnp.stack(each))
 
     def sample(self, key: Array, shape: tuple[int, ...] = ()) -> Float[Array, "*shape p"]:
         """Draws of θ from Q0."""

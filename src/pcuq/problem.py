@@ -36,7 +36,7 @@ class Problem:
 
     model: Any
     data: Data
-    kernel: Kernel | None = None
+    kernel: Kernel = None  # pyright: ignore[reportAssignmentType]: None is the default kernel
     conditions: Mapping[str, Any] | None = None
     nominal: Any = None
     points: Points = field(init=False, repr=False)
@@ -76,7 +76,7 @@ class Problem:
     @cached_property
     def outputs(self) -> tuple[str, ...]:
         """Names of the data's columns."""
-        return self.data.outputs if self.data.outputs is not None else tuple(self.model.outputs)
+        return tuple(self.model.outputs if self.data.outputs is None else self.data.outputs)
 
     @cached_property
     def columns(self) -> np.ndarray:

@@ -1,9 +1,10 @@
 """Where to begin: the best fit from many starts, found without knowing the truth.
 
 Levenberg–Marquardt ascent of the log posterior from prior draws (and the nominal point). Curvature
-is Fisher's, J_wᵀ diag(1/sd²) J_w + J_sᵀ diag(2/s²) J_s + the prior's; the likelihood is tempered
-first, its sd multiplied by the factors below, because far from the data an oscillating model has
-local optima everywhere.
+is Fisher's, J_wᵀ diag(1/sd²) J_w + J_sᵀ diag(2/s²) J_s + the prior's. Half of the ascents temper the
+likelihood first, its sd multiplied by the factors below, because far from the data an oscillating
+model has local optima everywhere; the other half do not, because with a noise that is fitted a
+tempered one is at its best with a flat trajectory and a large noise.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from pcuq.likelihood import (
 )
 from pcuq.problem import Predictor, Problem
 
-STARTS = 32  # kept out of SURVEYED prior draws, the best by tempered likelihood
+STARTS = 24  # of either kind, the best of SURVEYED prior draws by the likelihood that they climb
 SURVEYED = 256
 TEMPERING = (30.0, 10.0, 3.0, 1.0)
 ITERATIONS = (10, 10, 10, 25)  # at each temperature
 LONGEST_MOVE = 3.0
+MESH_TOLERANCE = 1e-3
 
 
 class Start(NamedTuple):
@@ -56,20 +58,29 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
     draws = problem.parameters.sample(jax.random.key(seed), (SURVEYED,))
     if problem.nominal is not None:
         draws = draws.at[0].set(problem.nominal)
-    predictor = problem.predictor(np.asarray(draws[:64]), mode="forward")
+    predictor = problem.predictor(
+        np.asarray(draws[:32]), mode="forward", tolerance=MESH_TOLERANCE
+    )
     climb = jax.jit(jax.vmap(_ascent(problem, predictor)))
-    tempered = jax.jit(jax.vmap(_tempered_posterior(problem, predictor), in_axes=(0, None)))
-    values = np.asarray(tempered(draws, TEMPERING[0]))
-    if not np.isfinite(values).any():
-        raise ComputationError(
-            f"none of {SURVEYED} prior draws can be solved: check the model's right-hand side and "
-            "initial state, or narrow the priors to values at which it can be solved."
-        )
-    order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
-    chosen = order[:STARTS]
-    if problem.nominal is not None and 0 not in chosen:
-        chosen = np.concatenate([[0], chosen[:-1]])
-    ends, posterior, curvature = map(np.asarray, climb(draws[chosen]))
+    density = jax.jit(jax.vmap(_tempered_posterior(problem, predictor), in_axes=(0, None)))
+    schedule = np.repeat(TEMPERING, ITERATIONS)
+    chosen, factors = [], []
+    for first_factor, factor in ((TEMPERING[0], schedule), (1.0, np.ones_like(schedule))):
+        values = np.asarray(density(draws, first_factor))
+        if not np.isfinite(values).any():
+            raise ComputationError(
+                f"none of {SURVEYED} prior draws can be solved: check the model's right-hand side "
+                "and initial state, or narrow the priors to values at which it can be solved."
+            )
+        order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
+        best = order[:STARTS]
+        if problem.nominal is not None and 0 not in best:
+            best = np.concatenate([[0], best[:-1]])
+        chosen.append(best)
+        factors.append(np.tile(factor, (STARTS, 1)))
+    ends, posterior, curvature = map(
+        np.asarray, climb(draws[np.concatenate(chosen)], jnp.asarray(np.concatenate(factors)))
+    )
     posterior = np.where(np.isfinite(posterior), posterior, -np.inf)
     order = np.argsort(-posterior, kind="stable")
     order = order[np.isfinite(posterior[order])]
@@ -124,7 +135,7 @@ class Climber(NamedTuple):
 
 
 def _ascent(problem: Problem, predictor: Predictor):
-    """θ ↦ (end point, log posterior there, curvature there)."""
+    """(θ, tempering of each step) ↦ (end point, log posterior there, curvature there)."""
     noises, design = problem.data.noises, problem.design
     weight = jnp.asarray(design.mask * design.counts[:, None])
     log_prior = problem.parameters.log_prior
@@ -171,8 +182,7 @@ def _ascent(problem: Problem, predictor: Predictor):
         chosen = jax.tree.map(lambda new, old: jnp.where(better, new, old), there, here)
         return chosen._replace(damping=damping), None
 
-    def climb(theta):
-        factors = jnp.asarray(np.repeat(TEMPERING, ITERATIONS))
+    def climb(theta, factors):
         end, _ = jax.lax.scan(step, at(theta, jnp.asarray(1.0)), factors)
         return end.theta, end.value(1.0), end.curvature(1.0)
 

@@ -10,12 +10,16 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
+from pcuq import objective as objectives
+from pcuq import pairs
 from pcuq.data import Data
+from pcuq.errors import InputError
 from pcuq.interventions import Intervention
 from pcuq.kernels import GaussianKernel, GaussianMixtureKernel
+from pcuq.likelihood import log_likelihood
 from pcuq.models import FunctionModel
-from pcuq.noise import Gaussian, LogNormal
-from pcuq.objective import Objective
+from pcuq.noise import Gaussian, Laplace, LogNormal, StudentT
+from pcuq.objective import Objective, default_lengthscale
 from pcuq.parameters import Parameter
 from pcuq.problem import Problem
 
@@ -188,3 +192,242 @@ def test_everything_equals_the_double_loops(name):
     joint = brute.joint_log_density(thetas, LAM, log_prior)
     assert relative([value, same_value], joint) < 1e-12
     assert relative(gradient, jax.jit(jax.grad(plain))(jnp.asarray(thetas), LAM)) < 1e-11
+
+
+# --- the public functions --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def gaps():
+    """Replicates, conditions, gaps and noise that differs by row."""
+    return problem_of(CASES["everything at once"])
+
+
+def test_kappa_is_the_inner_product_and_mmd2_its_mean(gaps):
+    problem, brute, _ = gaps
+    thetas, weights = particles(3), np.array([0.5, 0.2, 0.3])
+    found = objectives.kappa(problem, thetas[0], thetas[1])
+    assert relative(found, brute.kappa(thetas[0], thetas[1])) < 1e-11
+    own = objectives.kappa(problem, thetas[0], thetas[0])
+    assert relative(own, objectives.mmd2(problem, thetas[0])) < 1e-11
+    found = objectives.mmd2(problem, thetas, weights)
+    assert relative(found, brute.mmd2(thetas, weights)) < 1e-11
+    equal = objectives.mmd2(problem, thetas, np.full(3, 1 / 3))
+    assert relative(objectives.mmd2(problem, thetas), equal) < 1e-13
+
+
+def test_gradient_is_that_of_the_value(gaps):
+    log_density = objectives.joint_log_density(gaps[0], LAM)
+    thetas, step = particles(2), 1e-5
+    gradient = jax.grad(log_density)(jnp.asarray(thetas))
+    for i, k in np.ndindex(2, 3):
+        move = np.zeros((2, 3))
+        move[i, k] = step
+        slope = (log_density(thetas + move) - log_density(thetas - move)) / (2 * step)
+        assert abs(slope - gradient[i, k]) < 1e-7 * np.abs(gradient).max()
+
+
+def test_the_joint_density_works_under_jit_and_vmap_and_in_any_order(gaps):
+    log_density = objectives.joint_log_density(gaps[0], LAM)
+    systems = jnp.asarray(np.stack([particles(3), particles(3, seed=1)]))
+    values = jax.jit(jax.vmap(log_density))(systems)
+    np.testing.assert_allclose(values[0], log_density(systems[0]), rtol=1e-13)
+    np.testing.assert_allclose(values[1], log_density(systems[1][::-1]), rtol=1e-13)
+    gradients = jax.vmap(jax.grad(log_density))(systems)
+    np.testing.assert_allclose(gradients[0], jax.grad(log_density)(systems[0]), rtol=1e-10)
+
+
+@pytest.mark.default_precision
+def test_values_and_gradients_are_in_64_bits_whatever_the_caller_has(gaps):
+    """A warning of a truncated dtype is an error here; gradients come back as the input is."""
+    problem, thetas = gaps[0], particles(2).astype(np.float32)
+    log_density = objectives.joint_log_density(problem, LAM)
+    assert log_density(thetas).dtype == np.float64
+    with jax.enable_x64(True):
+        precise = jax.grad(log_density)(jnp.asarray(thetas, float))
+    for function, wanted in (
+        (log_density, precise),
+        (lambda t: objectives.mmd2(problem, t), None),
+        (lambda t: objectives.kappa(problem, t[0], t[1]), None),
+        (lambda t: log_likelihood(problem, t[0]), None),
+    ):
+        value, gradient = jax.jit(jax.value_and_grad(function))(jnp.asarray(thetas))
+        assert value.dtype == np.float64 and gradient.dtype == np.float32
+        if wanted is not None:
+            np.testing.assert_allclose(gradient, wanted, rtol=1e-6)
+
+
+def test_a_problem_may_be_met_first_inside_jit():
+    problem = problem_of(CASES["independent"])[0]
+    thetas = jnp.asarray(particles(2))
+    inside = jax.jit(lambda t: objectives.kappa(problem, t[0], t[1]))(thetas)
+    np.testing.assert_allclose(inside, objectives.kappa(problem, *thetas), rtol=1e-13)
+
+
+def test_mmd2_is_never_negative_and_zero_for_the_data_themselves():
+    """Noise that is all but zero, a mixture that sits on the data: P_Q = P_n."""
+    model = FunctionModel(lambda x, p: [p["m"]], {"m": Parameter("identity")}, ("y",))
+    y = np.array([0.0, 0.7, 2.5])
+    problem = Problem(model, Data(y, noise=1e-9), GaussianKernel(0.8))
+    assert abs(objectives.mmd2(problem, y[:, None])) < 1e-14
+    assert objectives.mmd2(problem, y[:, None] + 0.5) > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: objectives.kappa(p, [0.0], [0.0] * 3), r"one number per parameter \(a, b, sd\)"),
+        (lambda p: objectives.mmd2(p, np.zeros((2, 3)), [1.0]), r"one number per particle \(2\)"),
+        (lambda p: objectives.joint_log_density(p, 0.0), "a finite λ > 0: got 0"),
+        (lambda p: objectives.joint_log_density(p, "auto"), "a number λ > 0: got 'auto'"),
+        (lambda p: objectives.joint_log_density(p, 1.0)(np.zeros(3)), r"need shape \(N, 3\)"),
+    ],
+)
+def test_bad_arguments_are_named(gaps, call, message):
+    with pytest.raises(InputError, match=message):
+        call(gaps[0])
+
+
+# --- particles: how many, in what tiles, and failed ones -------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "tile"), [("everything, over x", 7), ("named, over x, mixture", 64), ("called", 1)]
+)
+def test_tiles_of_any_size_give_the_same(name, tile, monkeypatch):
+    """Sizes that do not divide: the last tile is filled up with weight 0."""
+    objective, thetas = Objective(problem_of(CASES[name])[0]), jnp.asarray(particles(5))
+
+    def compute(thetas):
+        features = objective.features(thetas)
+        few = jax.tree.map(lambda leaf: leaf[:2], features)
+        c = jnp.arange(1.0, 6.0)
+        return (
+            objective.joint_value_and_gradient(thetas, LAM),
+            objective.joint_log_density(thetas, LAM),
+            objective.pair_block(few, features),
+            objective.pair_rows(few, features, c),
+            objective.data_terms(features),
+        )
+
+    whole = jax.jit(compute)(thetas)
+    monkeypatch.setattr(pairs, "TILE", tile)
+    monkeypatch.setattr(objectives, "DATA_TILE", tile)
+    cut = jax.jit(lambda t: compute(t))(thetas)
+    for a, b in zip(jax.tree.leaves(whole), jax.tree.leaves(cut), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-13)
+    c = jnp.arange(1.0, 6.0)
+    np.testing.assert_allclose(whole[3], whole[2] @ c, rtol=1e-12)
+
+
+def test_one_particle_and_two_particles(gaps):
+    problem, brute, _ = gaps
+    objective = Objective(problem)
+    for count in (1, 2):
+        thetas = particles(count)
+        value, gradient = jax.jit(objective.joint_value_and_gradient)(jnp.asarray(thetas), LAM)
+        energy = sum(brute.v(theta) for theta in thetas)
+        energy -= brute.kappa0(*thetas) if count == 2 else 0.0
+        wanted = sum(map(log_prior, thetas)) + energy / LAM
+        assert relative(value, wanted) < 1e-12 and gradient.shape == (count, 3)
+        assert relative(objectives.joint_log_density(problem, LAM)(thetas), wanted) < 1e-12
+
+
+def test_forward_and_reverse_mode_agree():
+    problem, thetas = problem_of(CASES["called"])[0], jnp.asarray(particles(3))
+    results = [
+        jax.jit(Objective(problem, mode=mode).joint_value_and_gradient)(thetas, LAM)
+        for mode in ("forward", "reverse")
+    ]
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-13)
+    np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("noise", "mode"), [(0.5, "reverse"), (Laplace(0.5), "forward"), (StudentT("sd"), "forward")]
+)
+def test_failed_particles_count_for_nothing_but_their_prior(noise, mode):
+    """v = 0, κ0 = 0 with every particle: the same in value, gradient, block and rows."""
+    model = FunctionModel(
+        lambda x, p: [jnp.sqrt(p["a"]) + x],
+        {"a": Parameter("identity"), "sd": Parameter("log")},
+        ("y",),
+    )
+    problem = Problem(model, Data([0.5, 1.0, 2.4], [0.0, 1.0, 1.0], noise), GaussianKernel(0.7))
+    objective = Objective(problem, mode=mode)
+    thetas = jnp.array([[0.5, -0.2], [-1.0, 0.3], [1.5, 0.1], [-0.2, 0.0]])
+
+    @jax.jit
+    def compute(thetas):
+        features = objective.features(thetas)
+        block = objective.pair_block(features, features)
+        rows = objective.pair_rows(features, features, jnp.ones(len(thetas)))
+        v = objective.data_terms(features)
+        return features.ok, v, block, rows, objective.joint_value_and_gradient(thetas, LAM)
+
+    ok, v, block, rows, (value, gradient) = compute(thetas)
+    failed = np.array([False, True, False, True])
+    np.testing.assert_array_equal(~ok, failed)
+    assert np.all(v[failed] == 0) and np.all(block[failed] == 0) and np.all(block[:, failed] == 0)
+    np.testing.assert_allclose(rows, block.sum(axis=1), rtol=1e-12)
+    np.testing.assert_allclose(gradient[failed], -thetas[failed], rtol=1e-14)
+    pair = block[0, 2] / (len(thetas) - 1)
+    prior = jnp.sum(objective.log_priors(thetas))
+    np.testing.assert_allclose(value, prior + (v.sum() - pair) / LAM, rtol=1e-12)
+    np.testing.assert_allclose(objective.compiled_value(thetas, LAM), value, rtol=1e-12)
+    # The others move as they would with the two failed ones gone, but for the weight of a pair.
+    _, alone = jax.jit(objective.joint_value_and_gradient)(thetas[~failed], LAM)
+    _, single = jax.vmap(lambda t: objective.joint_value_and_gradient(t[None], LAM))(
+        thetas[~failed]
+    )
+    repulsion = alone - single[:, 0]
+    np.testing.assert_allclose(gradient[~failed], single[:, 0] + repulsion / 3, rtol=1e-9)
+
+
+def test_an_output_that_is_not_observed_may_be_zero():
+    """Log-normal noise: w(0) = 0 matters only where that output was measured at 0."""
+    model = FunctionModel(
+        lambda x, p: [p["a"] + x, p["b"] * x],
+        {"a": Parameter("log"), "b": Parameter("log")},
+        ("u", "v"),
+    )
+    y = np.array([[1.0, np.nan], [2.0, 1.5]])
+    problem = Problem(model, Data(y, [0.0, 1.0], LogNormal(0.3)), GaussianKernel())
+    objective = Objective(problem)
+    assert objective.predict(jnp.zeros(2))[1]
+    assert np.isfinite(log_likelihood(problem, np.zeros(2)))
+    y[0, 1] = 0.5
+    problem = Problem(model, Data(y, [0.0, 1.0], LogNormal(0.3)), GaussianKernel())
+    assert not Objective(problem).predict(jnp.zeros(2))[1]
+
+
+def test_noise_may_be_missing_where_the_measurement_is():
+    noise = np.where(np.arange(9)[:, None] % 3 == [0, 1], np.nan, PER_ROW)
+    y = np.where(np.isnan(noise), np.nan, 1.0 + np.arange(9)[:, None])
+    known = np.where(np.isnan(noise), 7.0, noise)
+    values = [
+        Objective(Problem(MODEL, Data(y, X["replicates"], scale), GaussianKernel(LENGTHS)))
+        .compiled_value(jnp.asarray(particles(2)), LAM)
+        for scale in (noise, known)
+    ]  # fmt: skip
+    assert values[0] == values[1] and np.isfinite(values[0])
+
+
+def test_the_constant_of_many_independent_data_is_summed_in_blocks(monkeypatch):
+    model = FunctionModel(lambda x, p: [p["m"]], {"m": Parameter("identity")}, ("y",))
+    y = np.random.default_rng(0).normal(size=(60, 1))
+    problem = Problem(model, Data(y, noise=0.5), GaussianKernel(0.8))
+    whole = Objective(problem).constant
+    monkeypatch.setattr(objectives, "CONSTANT_TILE", 100)
+    assert relative(Objective(problem).constant, whole) < 1e-13
+    assert relative(whole, np.mean(np.exp(-((y - y.T) ** 2) / 2 / 0.64))) < 1e-13
+
+
+def test_the_default_lengthscale_is_the_noise_or_its_median_over_observed_rows():
+    noise = np.array([[0.5, 1.0], [0.7, 2.0], [0.9, np.nan]])
+    y = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, np.nan]])
+    assert np.allclose(default_lengthscale(Problem(MODEL, Data(y, None, noise))), [0.7, 1.5])
+    problem = Problem(MODEL, Data(y, None, Laplace([0.5, 1.0])))
+    assert np.allclose(default_lengthscale(problem), np.sqrt(2) * np.array([0.5, 1.0]))
+    nothing = np.where([True, False], y, np.nan)
+    assert np.allclose(default_lengthscale(Problem(MODEL, Data(nothing, None, 0.5))), [0.5, 1.0])

@@ -176,9 +176,12 @@ def _first(count: int, state, kept):
 
 
 def _stage_lengths(warmup: int) -> list[int]:
-    lengths = [max(1, int(round(share * warmup))) for share in STAGES]
-    lengths[-1] = warmup - sum(lengths[:-1])
-    return [length for length in lengths if length > 0] if warmup > 0 else []
+    """Whole numbers that add up to `warmup`; one stage where it is too short to be cut."""
+    ends = np.round(np.cumsum(STAGES) * warmup).astype(int)
+    lengths = np.diff(ends, prepend=0)
+    if warmup < 10 * len(STAGES):
+        return [warmup] if warmup > 0 else []
+    return [int(length) for length in lengths]
 
 
 def _parts(length: int, chunk: int) -> list[int]:

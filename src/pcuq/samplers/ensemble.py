@@ -80,8 +80,8 @@ class Ensemble:
         self.prior = objective.problem.parameters
 
         def prepare(reference, centres, metric):
-            features, _, jacobian = objective.features_and_pull_back(centres)
-            return objective.features(reference), self._curvature(features, jacobian, metric)
+            features, _, outputs = objective.features_and_pull_back(centres)
+            return objective.features(reference), self._curvature(features, outputs, metric)
 
         self._prepare = jax.jit(prepare)
 
@@ -107,11 +107,11 @@ class Ensemble:
             jnp.asarray(1.0 if adapting else 0.0),
         )
 
-    def _curvature(self, features, jacobian, metric):
+    def _curvature(self, features, outputs, metric):
         """G of each particle."""
-        if jacobian is None:
+        if outputs is None:
             return jnp.broadcast_to(metric, (len(features.ok), *metric.shape))
-        return self.objective.curvature(features, jacobian) / self.lam + metric
+        return self.objective.curvature(features, *outputs) / self.lam + metric
 
     def _prior_variance(self) -> np.ndarray:
         draws = np.asarray(self.prior.sample(jax.random.key(0), (1000,)))
@@ -126,14 +126,14 @@ class Ensemble:
         """Everything about N positions, with one solve and its Jacobian for each."""
         objective, lam = self.objective, self.lam
         log_prior, prior_gradient = objective.prior_and_gradient(thetas)
-        features, pull_back, jacobian = objective.features_and_pull_back(thetas)
+        features, pull_back, outputs = objective.features_and_pull_back(thetas)
         v, v_gradient = objective.data_terms_and_gradient(features)
         weights = jnp.where(tuning.reference.ok, 1.0, 0.0) / len(tuning.reference.ok)
         _, reference_gradient = objective.pairs.rows_and_gradient(
             features.representation, tuning.reference.representation, weights
         )
         gradient = pull_back(jax.tree.map(jnp.subtract, v_gradient, reference_gradient))
-        metric = jnp.linalg.cholesky(self._curvature(features, jacobian, tuning.metric))
+        metric = jnp.linalg.cholesky(self._curvature(features, outputs, tuning.metric))
         return Particles(thetas, log_prior, v, features, prior_gradient + gradient / lam, metric)
 
     def draw(self, state: State) -> Draw:

@@ -1,0 +1,55 @@
+"""What the README shows can be run, and what is public is documented."""
+
+import inspect
+import re
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+import pcuq
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def code_blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.default_precision
+def test_quick_start_runs_as_a_user_types_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (block,) = code_blocks()
+    names: dict = {}
+    exec(compile(block, "README.md", "exec"), names)
+    plt.close("all")
+    assert (tmp_path / "quickstart.png").stat().st_size > 0
+    assert names["fit"].parameters == ("k", "volume")
+    assert names["control"].failed == names["inhibited"].failed == 0
+    # Half the elimination leaves more of the drug, and changes nothing before it begins.
+    difference = names["inhibited"].contrast(names["control"]).mean()[:, 0]
+    later = names["x"] > 6
+    assert (difference[later] > 0).all()
+    assert abs(difference[~later]).max() < 1e-2
+
+
+def test_files_that_the_documents_link_to_exist():
+    for document in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name}: {target}"
+
+
+def test_modules_that_the_architecture_names_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for row in re.findall(r"^\| (`.+?) \|", text, re.MULTILINE):
+        for name in re.findall(r"`(\w+)/?`", row):
+            source = ROOT / "src" / "pcuq" / name
+            assert source.is_dir() or source.with_suffix(".py").is_file(), name
+
+
+@pytest.mark.parametrize("name", pcuq.__all__)
+def test_every_public_name_is_documented(name):
+    text = inspect.getdoc(getattr(pcuq, name)) or ""
+    # A dataclass without a docstring gets its signature for one.
+    assert text and not text.startswith(f"{name}("), name
