@@ -34,16 +34,17 @@ class Kernel:
     def __post_init__(self):
         if self.combine not in ("product", "sum"):
             raise InputError(f"`combine` needs 'product' or 'sum': got {self.combine!r}.")
-        if not (np.ndim(self.lengthscale_x) == 0 and np.isfinite(self.lengthscale_x)):
+        across = _numbers(self.lengthscale_x)
+        if across is None or across.ndim != 0 or not np.isfinite(across):
             raise InputError(f"`lengthscale_x` needs one finite number: got {self.lengthscale_x}.")
-        if self.lengthscale_x < 0:
+        if across < 0:
             raise InputError(
                 f"`lengthscale_x` must not be negative: got {self.lengthscale_x}; 0 is the limit "
                 "in which only data at the same covariate are compared."
             )
         if self.lengthscale_y is not None:
-            lengthscale = np.asarray(self.lengthscale_y, dtype=float)
-            if lengthscale.ndim > 1 or not np.all(np.isfinite(lengthscale) & (lengthscale > 0)):
+            along = _numbers(self.lengthscale_y)
+            if along is None or along.ndim > 1 or not np.all(np.isfinite(along) & (along > 0)):
                 raise InputError(
                     "`lengthscale_y` needs a positive number, or one per output: "
                     f"got {self.lengthscale_y}."
@@ -56,6 +57,14 @@ class Kernel:
     @property
     def gaussian_terms(self) -> tuple[np.ndarray, np.ndarray] | None:
         """(weights, widths) where the kernel is a sum of Gaussians: closed forms exist then."""
+        return None
+
+
+def _numbers(given) -> np.ndarray | None:
+    """As floats, None where they are not numbers."""
+    try:
+        return np.asarray(given, dtype=float)
+    except (TypeError, ValueError):
         return None
 
 

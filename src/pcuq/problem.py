@@ -114,11 +114,16 @@ class Problem:
         for array in (data.y, data.x, data.condition):
             digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
         kernel = {k: str(v) for k, v in vars(self.kernel).items()}
-        noise = [(type(noise).__name__, noise.transform) for noise in data.noises]
+        noise = [
+            (type(noise).__name__, noise.transform, getattr(noise, "df", None))
+            for noise in data.noises
+        ]
         constants = sorted((k, float(v)) for k, v in self.model.constants.items())
         described = (
             self.parameters.names,
             tuple((p.transform, p.prior_on, p.lower, p.upper) for p in self.parameters.values()),
+            [_describe(p.prior) for p in self.parameters.values()],
+            sorted(self.scale.named.items()),
             tuple(self.outputs),
             constants,
             type(self.kernel).__name__,
@@ -196,6 +201,16 @@ class Problem:
                 f"the first measurement, at {self.data.x.min():g}, lies before the model's start "
                 f"t0 = {start:g}: set t0 to the time of the initial state."
             )
+
+
+def _describe(prior) -> tuple:
+    """A prior's name and numbers."""
+    numbers = {
+        name: np.asarray(getattr(prior, name)).astype(np.float32).tolist()
+        for name in prior.arg_constraints
+        if hasattr(prior, name)
+    }
+    return type(prior).__name__, sorted(numbers.items())
 
 
 class Scale:

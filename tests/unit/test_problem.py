@@ -1,0 +1,107 @@
+"""A problem checks its parts against each other, and says what does not fit."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from pcuq.data import Data
+from pcuq.errors import InputError
+from pcuq.interventions import Intervention
+from pcuq.kernels import GaussianKernel, MaternKernel
+from pcuq.models import FunctionModel, ODEModel
+from pcuq.noise import StudentT
+from pcuq.parameters import Parameter
+from pcuq.problem import Problem
+
+PARAMETERS = {"a": Parameter("identity"), "sd": Parameter("log")}
+MODEL = FunctionModel(
+    lambda x, p: [p["a"] * x, p["dose"] + x], PARAMETERS, ("u", "v"), constants={"dose": 1.0}
+)
+ODE = ODEModel(lambda t, u, p: [-p["a"] * u[0]], [1.0], PARAMETERS, outputs=["u"], t0=1.0)
+Y = np.ones((3, 2))
+X = [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Problem("model", Data(Y)), "`model` needs a pcuq.ODEModel.*got str"),
+        (lambda: Problem(MODEL, Y), "`data` needs a pcuq.Data: got ndarray"),
+        (lambda: Problem(MODEL, Data(Y, X), kernel="gaussian"), "`kernel` needs a kernel such as"),
+        (lambda: Problem(MODEL, Data(np.ones((3, 1)), X)), r"\(u, v\): got 1 columns; name the"),
+        (lambda: Problem(MODEL, Data(Y, X, outputs=["u", "z"])), r"\['z'\].*it has u, v"),
+        (lambda: Problem(MODEL, Data(Y, X, "tau")), "names 'tau'.*it has a, sd, dose"),
+        (lambda: Problem(MODEL, Data(Y, X, ["sd", "tau"])), "names 'tau'"),
+        (
+            lambda: Problem(MODEL, Data(Y, X), GaussianKernel([1.0, 2.0, 3.0])),
+            r"one number per output \(2\): got 3",
+        ),
+        (lambda: Problem(MODEL, Data(Y, X), conditions=["a"]), "a mapping from label"),
+        (
+            lambda: Problem(MODEL, Data(Y, X, condition=["a", "b", "b"]), conditions={"a": None}),
+            r"conditions \['b'\] that `conditions` does not define: add them",
+        ),
+        (
+            lambda: Problem(MODEL, Data(Y, X, condition=["a"] * 3), conditions={"a": 3.0}),
+            "condition 'a' needs a pcuq.Intervention",
+        ),
+        (
+            lambda: Problem(
+                MODEL,
+                Data(Y, X, condition=["a"] * 3),
+                conditions={"a": Intervention(set={"zeta": 1.0})},
+            ),
+            "unknown name 'zeta'",
+        ),
+        (lambda: Problem(MODEL, Data(Y, X), nominal=[0.0]), "`nominal` needs 2 finite numbers"),
+        (lambda: Problem(ODE, Data(np.ones((3, 1)))), "need one time per row: give `x`"),
+        (lambda: Problem(ODE, Data(np.ones((3, 1)), X)), "at 0, lies before .* t0 = 1: set t0"),
+    ],
+)
+def test_parts_that_do_not_fit_are_named(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_data_may_name_some_of_the_outputs_in_their_own_order():
+    problem = Problem(MODEL, Data(np.ones((3, 2)), X, outputs=["v", "u"]))
+    np.testing.assert_array_equal(problem.columns, [1, 0])
+    assert Problem(MODEL, Data(np.ones(3), X, outputs=["v"])).outputs == ("v",)
+
+
+def test_each_condition_has_its_own_model_and_covariates():
+    data = Data(Y, X, condition=["control", "drug", "drug"])
+    problem = Problem(
+        MODEL, data, conditions={"control": None, "drug": Intervention(set={"dose": 5.0})}
+    )
+    outputs, ok = jax.jit(problem.predictor())(jnp.array([2.0, 0.0]))
+    assert ok
+    np.testing.assert_allclose(outputs[problem.points.of_row], [[0.0, 1.0], [2.0, 6.0], [4.0, 7.0]])
+    with pytest.raises(InputError, match="unknown condition 'placebo'"):
+        problem.model_for("placebo")
+
+
+def test_the_fingerprint_tells_problems_apart():
+    def problem(y=Y, x=X, noise=0.5, kernel=None, model=MODEL):
+        return Problem(model, Data(y, x, noise), kernel or GaussianKernel()).fingerprint
+
+    wider = {**PARAMETERS, "a": Parameter("interval", lower=0.0, upper=2.0)}
+    believed = {**PARAMETERS, "a": Parameter("identity", dist.Normal(0.0, 2.0))}
+    different = [
+        problem(y=2 * Y),
+        problem(x=[0.0, 1.0, 3.0]),
+        problem(noise=0.6),
+        problem(noise="sd"),
+        problem(noise=["sd", 0.5]),
+        problem(noise=StudentT(0.5)),
+        problem(noise=StudentT(0.5, df=7.0)),
+        problem(kernel=GaussianKernel(2.0)),
+        problem(kernel=MaternKernel()),
+        problem(model=FunctionModel(MODEL.f, believed, ("u", "v"), constants={"dose": 1.0})),
+        problem(model=FunctionModel(MODEL.f, wider, ("u", "v"), constants={"dose": 1.0})),
+        problem(model=FunctionModel(MODEL.f, PARAMETERS, ("u", "v"), constants={"dose": 2.0})),
+    ]
+    assert problem() == problem()
+    assert len({problem(), *different}) == len(different) + 1
