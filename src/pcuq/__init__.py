@@ -1,8 +1,8 @@
 """Prediction-centric uncertainty quantification: honest predictions from models that are wrong.
 
-    problem = pcuq.Problem(model, pcuq.Data(y, x, noise=1.0))
-    fit = pcuq.fit(problem, regularisation=3e-5)
-    fit.predict(times, do=pcuq.Intervention(scale={"k6": 0.01}))
+problem = pcuq.Problem(model, pcuq.Data(y, x, noise=1.0))
+fit = pcuq.fit(problem, regularisation=3e-5)
+fit.predict(times, do=pcuq.Intervention(scale={"k6": 0.01}))
 """
 
 from pcuq.data import Data

@@ -1,9 +1,10 @@
 """Has the particle system reached Q_n? The fixed-point equation, by importance sampling.
 
-Q_n satisfies  q(θ) ∝ q0(θ) exp(−V_Q(θ)/λ),  V_Q(θ) = ∫ κ0(θ, ·) dQ − v(θ).  With Q the pooled draws,
-the right-hand side is a known density up to its constant. Points from the jump density g, weighted by
-q0 exp(−V_Q/λ)/g, give its mean, sd and mass of the part that fits; where they differ from those of
-the draws, the system has not converged (or N is too small). The same weights give KL(Q, Q0).
+Q_n satisfies  q(θ) ∝ q0(θ) exp(−V_Q(θ)/λ),  V_Q(θ) = ∫ κ0(θ, ·) dQ − v(θ).  With Q the pooled
+draws, the right-hand side is a known density up to its constant. Points from the jump density g,
+weighted by q0 exp(−V_Q/λ)/g, give its mean, sd and mass of the part that fits; where they differ
+from those of the draws, the system has not converged (or N is too small). The same weights give
+KL(Q, Q0).
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ class Fit:
             }
             for kind in ("mean", "sd"):
                 if f"rhat_systems_{kind}" in stats:
-                    row[f"rhat_{kind}"] = float(stats[f"rhat_systems_{kind}"].sel(parameter=name))
+                    values = stats.dataset[f"rhat_systems_{kind}"].sel(parameter=name)
+                    row[f"rhat_{kind}"] = float(values)
             rows[name] = row
         return pd.DataFrame(rows).T
 
@@ -185,7 +186,9 @@ def make_tree(
         ),
         "ess_paths": (
             ("parameter",),
-            np.array([float(diagnostics.ess_bulk(paths(theta[..., i]))) for i in range(len(names))]),
+            np.array(
+                [float(diagnostics.ess_bulk(paths(theta[..., i]))) for i in range(len(names))]
+            ),
         ),
     }
     if systems > 1:

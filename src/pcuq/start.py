@@ -1,10 +1,10 @@
 """Where to begin: the best fit from many starts, found without knowing the truth.
 
 Levenberg–Marquardt ascent of the log posterior from prior draws (and the nominal point). Curvature
-is Fisher's, J_wᵀ diag(1/sd²) J_w + J_sᵀ diag(2/s²) J_s + the prior's. Half of the ascents temper the
-likelihood first, its sd multiplied by the factors below, because far from the data an oscillating
-model has local optima everywhere; the other half do not, because with a noise that is fitted a
-tempered one is at its best with a flat trajectory and a large noise.
+is Fisher's, J_wᵀ diag(1/sd²) J_w + J_sᵀ diag(2/s²) J_s + the prior's. Half of the ascents temper
+the likelihood first, its sd multiplied by the factors below, because far from the data an
+oscillating model has local optima everywhere; the other half do not, because with a noise that is
+fitted a tempered likelihood is at its best with a flat trajectory and a large noise.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
     draws = problem.parameters.sample(jax.random.key(seed), (SURVEYED,))
     if problem.nominal is not None:
         draws = draws.at[0].set(problem.nominal)
-    predictor = problem.predictor(
-        np.asarray(draws[:32]), mode="forward", tolerance=MESH_TOLERANCE
-    )
+    predictor = problem.predictor(np.asarray(draws[:32]), mode="forward", tolerance=MESH_TOLERANCE)
     climb = jax.jit(jax.vmap(_ascent(problem, predictor)))
     density = jax.jit(jax.vmap(_tempered_posterior(problem, predictor), in_axes=(0, None)))
     schedule = np.repeat(TEMPERING, ITERATIONS)
@@ -194,8 +192,8 @@ def starting_particles(
 ) -> Float[np.ndarray, "N p"]:
     """Most particles at the best fit, some at other optima, some drawn from the prior."""
     keys = jax.random.split(key, 4)
-    near = int(round(0.6 * count))
-    elsewhere = int(round(0.15 * count))
+    near = round(0.6 * count)
+    elsewhere = round(0.15 * count)
     chol = np.linalg.cholesky(start.covariance + 1e-12 * np.eye(len(start.best)))
     spread = 3.0 * np.asarray(jax.random.normal(keys[0], (near, len(start.best)))) @ chol.T
     others = np.asarray(jax.random.choice(keys[1], len(start.thetas), (elsewhere,)))

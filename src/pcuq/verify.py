@@ -26,6 +26,8 @@ DENSITY_TOLERANCE = 0.1  # nine draws in ten change the log density by less
 
 
 class SolverCheck(NamedTuple):
+    """How far the mesh was from a tight solve, and whether that matters."""
+
     trajectory_error: float  # largest, within the part that fits, in kernel widths
     density_error: float  # 90th percentile over the sample, in nats
     disagreements: int  # draws that one way of solving could solve and the other could not
@@ -39,7 +41,9 @@ class SolverCheck(NamedTuple):
         )
 
 
-def check_solver(objective: Objective, lam: float, thetas: np.ndarray, v: np.ndarray) -> SolverCheck:
+def check_solver(
+    objective: Objective, lam: float, thetas: np.ndarray, v: np.ndarray
+) -> SolverCheck:
     """`thetas` (K, p) pooled draws, evenly thinned to a sample here."""
     problem = objective.problem
     index = np.linspace(0, len(thetas) - 1, min(SAMPLE, len(thetas))).round().astype(int)

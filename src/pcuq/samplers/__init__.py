@@ -1,0 +1,1 @@
+"""Samplers of particle systems: one loop (`base`), and one file for each way to step."""

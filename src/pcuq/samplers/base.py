@@ -31,12 +31,14 @@ STAGES = (0.04, 0.06, 0.08, 0.10, 0.14, 0.18, 0.40)
 class Draw(NamedTuple):
     """What is kept of a system after a step."""
 
-    theta: Float[Array, "N p"]
-    v: Float[Array, " N"]  # the data term, or for Bayes the log-likelihood
-    failed: Bool[Array, " N"]
+    theta: Any  # (N, p)
+    v: Any  # (N,) the data term, or for Bayes the log-likelihood
+    failed: Any  # (N,)
 
 
 class Sampler(Protocol):
+    """What the loop asks of a sampler."""
+
     name: str
 
     def tune(self, thetas: np.ndarray, v: np.ndarray, adapting: bool) -> Any: ...

@@ -5,8 +5,8 @@ Each iteration makes two sweeps over the N particles, both exact for the joint d
     log π(Θ) = Σ_i log q0(θ_i) + (1/λ) [Σ_i v(θ_i) − (1/(N−1)) Σ_{i<j} κ0(θ_i, θ_j)]:
 
 * a *walk*: a Langevin proposal θ' = θ + ε G⁻¹ ∇U(θ) + (2ε G⁻¹)^½ ξ, drifting along a function of
-  that particle alone, U(θ) = log q0(θ) + (v(θ) − mean over a frozen reference ensemble of κ0(θ, ·))/λ,
-  in the metric G(θ) = (Gauss–Newton curvature of −v)/λ + that of the prior: steps are short only
+  that particle alone, U(θ) = log q0(θ) + (v(θ) − mean over a frozen reference ensemble of κ0)/λ, in
+  the metric G(θ) = (Gauss–Newton curvature of −v)/λ + that of the prior: steps are short only
   where, and in the directions in which, the model is sensitive;
 * a *jump* from a fixed density (see `jumps.py`).
 
@@ -23,7 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from pcuq.objective import Features, Objective
 from pcuq.samplers import jumps as jump_density
@@ -33,6 +33,7 @@ from pcuq.samplers.jumps import Jumps, choose_centres, make_jumps
 REFERENCE = 64
 TARGET_ACCEPTANCE = 0.574
 ADAPTATION_RATE = 0.3
+MOST_CURVED = 1e10
 
 
 class Particles(NamedTuple):
@@ -47,6 +48,8 @@ class Particles(NamedTuple):
 
 
 class State(NamedTuple):
+    """The particles, κ0 between them, and the walk's step size."""
+
     particles: Particles
     kappa0: Float[Array, "N N"]
     log_step: Float[Array, ""]
@@ -111,7 +114,12 @@ class Ensemble:
         """G of each particle."""
         if outputs is None:
             return jnp.broadcast_to(metric, (len(features.ok), *metric.shape))
-        return self.objective.curvature(features, *outputs) / self.lam + metric
+        curvature = self.objective.curvature(features, *outputs) / self.lam
+        size = jnp.trace(curvature, axis1=1, axis2=2)
+        # Beyond this ratio a Cholesky factor is rounding error: scale down, and stay exact.
+        shrink = jnp.minimum(1.0, MOST_CURVED * jnp.min(jnp.diag(metric)) / (size + 1e-300))
+        shrink = jnp.where(jnp.isfinite(size), shrink, 0.0)[:, None, None]
+        return shrink * jnp.where(shrink > 0, curvature, 0.0) + metric
 
     def _prior_variance(self) -> np.ndarray:
         draws = np.asarray(self.prior.sample(jax.random.key(0), (1000,)))

@@ -1,16 +1,18 @@
 """The jump density: where a particle may land without walking there.
 
-    g(θ) = w q0(θ) + (1 − w) (1/R) Σ_r Normal(θ; c_r, H_r),
+    g(θ) = w q0(θ) + (1 − w) (1/R) Σ_r t_ν(θ; c_r, H_r),
 
-the prior mixed with a kernel density over earlier positions c_r, each with a covariance H_r of its
+the prior mixed with a kernel density over earlier positions c_r. Each has a scale matrix H_r of its
 own: the part that fits is narrow, the rest is wide, and one bandwidth would serve neither. Half of
-the covariances come from a centre's nearest neighbours, half from the curvature there, which knows
-directions that are too narrow for neighbours to show. The density is fixed while draws are kept, so
-that a jump proposed from it is an exact Metropolis move whatever the particles do.
+the matrices come from a centre's nearest neighbours, half from the curvature there, which knows
+directions that are too narrow for neighbours to show. Without the heavy tails of Student's t, a
+particle that has strayed to where g is too small would stay there. The density is fixed while draws
+are kept, so that a jump proposed from it is an exact Metropolis move whatever the particles do.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import jax
@@ -23,6 +25,7 @@ from pcuq.parameters import Parameters
 CENTRES = 400
 CURVATURE_SHRINKAGE = 0.5  # of the covariance that the curvature at a centre suggests
 PRIOR_SHARE = 0.15
+DEGREES = 5.0  # ν: of freedom
 
 
 class Jumps(NamedTuple):
@@ -63,14 +66,18 @@ def make_jumps(
         covariance = np.concatenate([covariance, narrow])
     factors = np.linalg.cholesky(covariance)
     inverses = np.linalg.inv(factors)
-    log_norms = -np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(1) - 0.5 * p * np.log(2 * np.pi)
+    log_norms = -np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(1)
+    log_norms += math.lgamma((DEGREES + p) / 2) - math.lgamma(DEGREES / 2)
+    log_norms -= 0.5 * p * math.log(DEGREES * math.pi)
     return Jumps(*map(jnp.asarray, (centres, factors, inverses, log_norms, PRIOR_SHARE)))
 
 
 def sample(jumps: Jumps, prior: Parameters, key: Array, count: int) -> Float[Array, "K p"]:
-    keys = jax.random.split(key, 4)
+    """Points from g."""
+    keys = jax.random.split(key, 5)
     centre = jax.random.randint(keys[0], (count,), 0, len(jumps.centres))
     noise = jax.random.normal(keys[1], (count, jumps.centres.shape[1]))
+    noise = noise / jnp.sqrt(jax.random.chisquare(keys[4], DEGREES, (count, 1)) / DEGREES)
     near = jumps.centres[centre] + jnp.einsum("kpq,kq->kp", jumps.factors[centre], noise)
     from_prior = jax.random.uniform(keys[2], (count, 1)) < jumps.prior_share
     return jnp.where(from_prior, prior.sample(keys[3], (count,)), near)
@@ -81,7 +88,8 @@ def log_density(jumps: Jumps, log_prior: Array, thetas: Float[Array, "K p"]) -> 
 
     def kernel_density(theta):
         z = jnp.einsum("rpq,rq->rp", jumps.inverses, theta - jumps.centres)
-        terms = jumps.log_norms - 0.5 * jnp.sum(z**2, axis=-1)
+        tail = 0.5 * (DEGREES + z.shape[-1]) * jnp.log1p(jnp.sum(z**2, axis=-1) / DEGREES)
+        terms = jumps.log_norms - tail
         return jax.scipy.special.logsumexp(terms) - np.log(len(jumps.centres))
 
     return jnp.logaddexp(
