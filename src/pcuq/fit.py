@@ -179,7 +179,16 @@ def _settings(
     if method != "pcuq":
         particles, systems = (BAYES_CHAINS if sampler == "nuts" else particles), 1
     return Settings(
-        method, lam, number, int(particles), int(systems), sampler, *map(int, lengths), int(seed)
+        method=method,
+        lam=lam,
+        beta=number,
+        particles=int(particles),
+        systems=int(systems),
+        sampler=sampler,
+        warmup=int(lengths[0]),
+        draws=int(lengths[1]),
+        thin=int(lengths[2]),
+        seed=int(seed),
     )
 
 
@@ -213,6 +222,7 @@ def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:
 
 def _sampler(settings: Settings, objective: Objective, start: Start) -> Sampler:
     if settings.method == "pcuq":
+        assert settings.lam is not None
         if settings.sampler == "flow":
             return Flow(objective, settings.lam)
         kind = {"ensemble": Ensemble, "mala": Mala, "nuts": JointNuts}[settings.sampler]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
 from pcuq._x64 import x64, x64_gradient
@@ -420,7 +421,7 @@ def objective_of(problem: Problem) -> Objective:
     """The objective on accurate adaptive solves, made once per problem."""
     known = problem.__dict__.get("_objective")
     if known is None:
-        if isinstance(jnp.add(0.0, 0.0), jax.core.Tracer):  # inside the caller's jit
+        if isinstance(jnp.add(0.0, 0.0), Tracer):  # inside the caller's jit
             with jax.ensure_compile_time_eval():
                 known = Objective(problem)
         else:
