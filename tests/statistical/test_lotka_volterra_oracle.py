@@ -22,8 +22,10 @@ CASES = [
     for misspecified in (False, True)
     for lam in (1e-4, 3e-5, 1e-5)
 ]
-# One case of either kind in every run of the suite, the rest with the slow tests.
-QUICK = {(1, True, 3e-5), (0, False, 3e-5)}
+# One case in every run of the suite, smaller; all of them with the slow tests.
+QUICK = (1, True, 3e-5)
+SMALL_GRID = {"inside": 25, "outside": (36, 45)}
+SMALL_FIT = {"warmup": 200, "draws": 200, "thin": 1}
 
 
 def cells(low, high, number):
@@ -76,33 +78,39 @@ def moments(points, weights):
     return mean, np.sqrt(np.average((points - mean) ** 2, axis=0, weights=weights))
 
 
-def compare(seed, misspecified, lam):
+def compare(seed, misspecified, lam, cut=None, size=None):
     """(mass, mean, sd) of the oracle and of the sampler near the fit."""
+    cut, size = cut or {}, size or {}
     problem = lotka_volterra.problem(seed=seed, misspecified=misspecified)
     best = starting_fit(problem).best
     box = [(-2.8, -1.2), (-5.4, -2.8)]
     if not misspecified:
         box = [(best[0] - 0.4, best[0] + 0.4), (best[1] - 0.9, best[1] + 0.9)]
-        points, volumes, near = grid(box)
+        points, volumes, near = grid(box, **cut)
         weights = np.asarray(pcuq.solve_on_grid(problem, lam, points, volumes))
         _, sd = moments(points[near], weights[near])
         box = [(best[i] - 5 * sd[i], best[i] + 5 * sd[i]) for i in range(2)]
-    points, volumes, near = grid(box)
+    points, volumes, near = grid(box, **cut)
     weights = np.asarray(pcuq.solve_on_grid(problem, lam, points, volumes))
     exact = (weights[near].sum(), *moments(points[near], weights[near]))
 
-    fit = pcuq.fit(problem, regularisation=lam, particles=50, seed=seed)
+    fit = pcuq.fit(problem, regularisation=lam, particles=50, seed=seed, **size)
     inside = within(fit.thetas, box)
     drawn = (inside.mean(), fit.thetas[inside].mean(0), fit.thetas[inside].std(0))
     return exact, drawn, fit
 
 
-@pytest.mark.parametrize(
-    ("seed", "misspecified", "lam"),
-    [pytest.param(*c, marks=[] if c in QUICK else pytest.mark.slow) for c in CASES],
-)
-def test_draws_agree_with_the_exact_mixing_distribution(seed, misspecified, lam):
-    exact, drawn, fit = compare(seed, misspecified, lam)
+def test_draws_agree_with_the_exact_mixing_distribution():
+    check(*compare(*QUICK, SMALL_GRID, SMALL_FIT))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_draws_agree_with_the_exact_mixing_distribution_in_all_cases(case):
+    check(*compare(*case))
+
+
+def check(exact, drawn, fit):
     assert abs(drawn[0] - exact[0]) < 0.05, fit
     assert np.all(np.abs(drawn[1] - exact[1]) < 0.15 * exact[2]), fit
     assert np.all(np.abs(drawn[2] / exact[2] - 1) < 0.15), fit
