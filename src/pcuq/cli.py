@@ -86,7 +86,9 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Both Lotka–Volterra cases by three methods: figures, summary.json and report.html."""
-    _say("Lotka–Volterra, well-specified and misspecified, by three methods: within two minutes")
+    _say(
+        "Lotka–Volterra, well-specified and misspecified, by three methods: a few minutes, most of them compiling"
+    )
     _use_compilation_cache()
     from pcuq.demo import demo as run
 

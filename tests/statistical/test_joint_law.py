@@ -75,11 +75,15 @@ def exact(pairs: float = 1.0) -> dict[str, float]:
 def z_scores(theta, target) -> dict[str, float]:
     """(estimate − target)/standard error of each statistic, from draws (systems, draws, 2, 1)."""
     a, b = theta[..., 0, 0], theta[..., 1, 0]
-    values = {name: f(a, b) for name, f in STATISTICS.items()}
-    return {
-        name: float((x.mean() - target[name]) / diagnostics.mcse_mean(x))
-        for name, x in values.items()
-    }
+    scores = {}
+    for name, f in STATISTICS.items():
+        x, wanted = f(a, b), target[name]
+        error = float(diagnostics.mcse_mean(x))
+        if x.std() == 0:
+            # An indicator that never changed: binomial, with a tenth of the draws independent.
+            error = np.sqrt(10 * abs(wanted * (1 - wanted)) / x.size) + 1e-12
+        scores[name] = float((x.mean() - wanted) / error)
+    return scores
 
 
 def draws_of(sampler, draws: int, thin: int):
