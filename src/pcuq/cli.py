@@ -86,9 +86,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Both Lotka–Volterra cases by three methods: figures, summary.json and report.html."""
-    _say(
-        "Lotka–Volterra, well-specified and misspecified, by three methods: a few minutes, most of them compiling"
-    )
+    _say("Lotka–Volterra, two cases by three methods: a few minutes, most of them compiling")
     _use_compilation_cache()
     from pcuq.demo import demo as run
 
