@@ -29,6 +29,7 @@ from pcuq._x64 import x64
 from pcuq.fit import fit
 from pcuq.functionals import Prediction
 from pcuq.likelihood import log_likelihood_function
+from pcuq.objective import part_that_fits
 from pcuq.problem import Problem
 from pcuq.result import Fit, versions
 from pcuq.zoo import lotka_volterra
@@ -225,7 +226,7 @@ def _window(case: Case) -> tuple[np.ndarray, np.ndarray]:
     """A box around the part of Q that fits: what lies near the prior would dwarf it."""
     fitted = case.fits["pcuq"]
     v = fitted.tree["sample_stats"]["v"].transpose("draw", "chain").to_numpy().ravel()
-    inside = fitted.thetas[v >= 0.2 * v.max()]
+    inside = fitted.thetas[part_that_fits(v)]
     edges = np.quantile(inside, [0.01, 0.99], axis=0)
     middle, half = edges.mean(axis=0), np.maximum(0.75 * np.ptp(edges, axis=0), 0.02)
     points = np.concatenate([case.fits[m].thetas for m in ("bayes", "mmd-bayes")])

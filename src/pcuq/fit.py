@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from typing import Any, NamedTuple
 
@@ -15,8 +16,14 @@ from pcuq import diagnostics
 from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
 from pcuq.errors import ComputationError, InputError
-from pcuq.fixed_point import fixed_point, part_that_fits
-from pcuq.objective import Objective, check_regularisation, default_lengthscale
+from pcuq.fixed_point import fixed_point
+from pcuq.objective import (
+    Objective,
+    check_regularisation,
+    default_lengthscale,
+    derivative_mode,
+    part_that_fits,
+)
 from pcuq.problem import Predictor, Problem
 from pcuq.result import Fit, make_tree, versions
 from pcuq.samplers.base import Listener, Run, Sampler, sample
@@ -86,7 +93,7 @@ def fit(
     )
     start = starting_fit(problem, seed)
     lengthscale = default_lengthscale(problem)
-    mode = "forward" if len(problem.parameters) <= 24 else "reverse"
+    mode = derivative_mode(problem)
     starts = _starts(problem, start, settings)
     representatives = np.concatenate(
         [
@@ -102,9 +109,9 @@ def fit(
             representatives, mode=mode, method=solver, tolerance=tolerance
         )
         objective = Objective(problem, predictor, lengthscale, mode)
-        if method == "mmd-bayes" and math.isinf(settings.beta):
+        if method == "mmd-bayes" and mmd_bayes.is_point_mass(objective, math.log(settings.beta)):
             return _limit(problem, objective, start, settings, clock, began)
-        chosen = _sampler(settings, objective, start)
+        chosen = _sampler(settings, objective)
         clock["mesh"] = time.perf_counter() - tick
         run = _run(chosen, starts, objective, settings, progress)
         pooled, v_pooled = _pool(run.theta), _pool(run.v[..., None])[:, 0]
@@ -196,9 +203,8 @@ def _beta(problem: Problem, beta, lam) -> float:
     if beta == "matched":
         return mmd_bayes.beta_matched(lam)
     if beta == "paper":
-        exponent = problem.data.n * len(problem.parameters)
-        # exp(np) is a point mass to any floating-point precision long before it overflows.
-        return math.inf if exponent > 100 else math.exp(exponent)
+        log_beta = mmd_bayes.log_beta_of_paper(problem)
+        return math.exp(log_beta) if log_beta < math.log(sys.float_info.max) else math.inf
     try:
         number = float(beta)
     except (TypeError, ValueError):
@@ -220,7 +226,7 @@ def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:
     return start.best + 2.0 * noise @ np.linalg.cholesky(start.covariance).T
 
 
-def _sampler(settings: Settings, objective: Objective, start: Start) -> Sampler:
+def _sampler(settings: Settings, objective: Objective) -> Sampler:
     if settings.method == "pcuq":
         assert settings.lam is not None
         if settings.sampler == "flow":
@@ -231,7 +237,7 @@ def _sampler(settings: Settings, objective: Objective, start: Start) -> Sampler:
         density = bayes.log_posterior(objective.problem, objective.predictor)
     else:
         density = mmd_bayes.log_posterior(objective, settings.beta)
-    return (ParallelNuts if settings.sampler == "nuts" else ParallelMala)(density)
+    return (ParallelNuts if settings.sampler == "nuts" else ParallelMala)(density, objective.mode)
 
 
 def _run(chosen: Sampler, starts, objective: Objective, settings: Settings, progress) -> Run:
@@ -274,12 +280,10 @@ def _limit(problem, objective, start, settings, clock, began) -> Fit:
     theta, mmd2 = mmd_bayes.minimise_mmd(objective, start.thetas)
     v = np.asarray(_data_terms(objective, theta[None]))
     draws = np.broadcast_to(theta, (1, 4, 1, len(theta))).copy()
-    status = (
-        "β is so large that MMD-Bayes is a point mass at the minimum-MMD parameter to "
-        "floating-point precision: that point is returned, and there is no spread to report."
-    )
     figures = {"mmd2": mmd2, "share_outside_fit": 0.0}
-    attributes = _attributes(problem, objective, settings, figures, status, True, clock, began)
+    attributes = _attributes(
+        problem, objective, settings, figures, mmd_bayes.POINT_MASS, True, clock, began
+    )
     tree = make_tree(
         problem,
         draws,

@@ -16,13 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from pcuq.objective import Objective
+from pcuq.objective import FITS, Objective, part_that_fits
 from pcuq.samplers import jumps as jump_density
 from pcuq.samplers.jumps import choose_centres, make_jumps
 
 POINTS = 4000
 POOL = 1000  # draws that stand for Q in the integral
-FITS = 0.2  # the part that fits has v of at least this share of the largest v
 
 
 class FixedPoint(NamedTuple):
@@ -33,11 +32,6 @@ class FixedPoint(NamedTuple):
     ess: float  # of the importance sample: below a hundred the figures say little
     kl: float  # KL(Q, Q0)
     mmd2: float  # MMD²(P_n, P_Q) reached, without the bias of using a draw twice
-
-
-def part_that_fits(v: Float[np.ndarray, ...]) -> np.ndarray:
-    """True where a draw explains the data at least a fifth as well as the best one."""
-    return v >= FITS * np.max(v)
 
 
 def fixed_point(

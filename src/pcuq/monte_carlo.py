@@ -173,12 +173,12 @@ class MonteCarloObjective(Objective):
         key = jax.random.key(0) if key is None else key
         return super().features(thetas, self.particle_keys(key, len(thetas)))
 
-    def joint_value_and_gradient(
+    def joint_evaluation(
         self, thetas: Float[Array, "N p"], lam: Array | float, key: Array | None = None
     ):
-        """Unbiased estimates of log π(Θ) and its gradient."""
+        """Unbiased estimates of log π(Θ), its gradient and v, and ok."""
         key = jax.random.key(0) if key is None else key
-        return super().joint_value_and_gradient(thetas, lam, self.particle_keys(key, len(thetas)))
+        return super().joint_evaluation(thetas, lam, self.particle_keys(key, len(thetas)))
 
     def report(self, thetas: Float[Array, "N p"], lam: Array | float, key: Array) -> Report:
         """The data terms and the standard error of v/λ: draws are independent, v is their mean."""

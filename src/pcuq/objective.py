@@ -33,6 +33,8 @@ from pcuq.start import noise_at_starting_fit
 DATA_TILE = 2**21
 CURVATURE_FLOOR = 0.1
 CONSTANT_TILE = 2**22  # pairs of data at once in the constant
+FORWARD_UP_TO = 24  # parameters: beyond, one reverse pass costs less than p forward ones
+FITS = 0.2  # the part that fits has v of at least this share of the largest v
 
 
 class Features(NamedTuple):
@@ -55,7 +57,7 @@ class Objective:
         force: str | None = None,
     ):
         self.problem = problem
-        self.mode = mode or ("forward" if len(problem.parameters) <= 24 else "reverse")
+        self.mode = mode or derivative_mode(problem)
         self.predictor = predictor or problem.predictor(mode=self.mode)
         self.lengthscale = default_lengthscale(problem) if lengthscale is None else lengthscale
         self.embedding = self._make_embedding(force)
@@ -194,6 +196,10 @@ class Objective:
 
     def joint_value_and_gradient(self, thetas: Float[Array, "N p"], lam: Array | float, *keys):
         """log π(Θ) and its gradient (N, p): what MALA moves by and accepts by."""
+        return self.joint_evaluation(thetas, lam, *keys)[:2]
+
+    def joint_evaluation(self, thetas: Float[Array, "N p"], lam: Array | float, *keys):
+        """(log π(Θ), its gradient, v, ok), from one solve with its Jacobian for each particle."""
         log_prior, prior_gradient = self.prior_and_gradient(thetas)
         features, pull_back, _ = self.features_and_pull_back(thetas, *keys)
         v, v_gradient = self.data_terms_and_gradient(features)
@@ -212,7 +218,8 @@ class Objective:
                 lambda g, h: g - h / (count - 1), v_gradient, row_gradient
             )
         gradient = pull_back(energy_gradient)
-        return jnp.sum(log_prior) + energy / lam, prior_gradient + gradient / lam
+        value = jnp.sum(log_prior) + energy / lam
+        return value, prior_gradient + gradient / lam, v, features.ok
 
     def prior_and_gradient(self, thetas):
         return jax.vmap(jax.value_and_grad(self.problem.parameters.log_prior))(thetas)
@@ -305,6 +312,16 @@ class Objective:
         return jax.lax.map(function, representation, batch_size=batch)
 
 
+def derivative_mode(problem: Problem) -> str:
+    """Which derivative of the model is cheaper: "forward" for few parameters, else "reverse"."""
+    return "forward" if len(problem.parameters) <= FORWARD_UP_TO else "reverse"
+
+
+def part_that_fits(v: np.ndarray) -> np.ndarray:
+    """True where a draw explains the data at least a fifth as well as the best one."""
+    return v >= FITS * np.max(v)
+
+
 def default_lengthscale(problem: Problem) -> Float[np.ndarray, " d"]:
     """ℓ_Y: as given, else the noise's sd, or its median over rows where rows differ."""
     given = problem.kernel.lengthscale_y
@@ -366,7 +383,6 @@ def _flat(array, trailing: int):
 def kappa(problem: Problem, theta, vartheta) -> Float[Array, ""]:
     """κ(θ, ϑ): the inner product of P_n − P_θ with P_n − P_ϑ; MMD²(P_n, P_θ) where ϑ = θ."""
     objective = objective_of(problem)
-
     return objective.kappa(point(problem, theta), point(problem, vartheta))
 
 
@@ -383,7 +399,6 @@ def mmd2(problem: Problem, thetas, weights=None) -> Float[Array, ""]:
             f"`weights` needs one number per particle ({len(thetas)}): got shape {weights.shape}."
         )
     objective = objective_of(problem)
-
     return objective.mmd2(thetas, weights)
 
 

@@ -14,9 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pcuq.fixed_point import part_that_fits
 from pcuq.likelihood import predictions
-from pcuq.objective import Objective
+from pcuq.objective import Objective, part_that_fits
 from pcuq.problem import Predictor
 
 SAMPLE = 64

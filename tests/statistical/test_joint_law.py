@@ -124,10 +124,10 @@ def test_the_flow_with_large_steps_is_told_apart():
 class PairsCountedTwice(Objective):
     """Accepts by a value in which each pair occurs twice, and moves by the right gradient."""
 
-    def joint_value_and_gradient(self, thetas, lam, *keys):
-        value, gradient = super().joint_value_and_gradient(thetas, lam, *keys)
+    def joint_evaluation(self, thetas, lam, *keys):
+        value, *others = super().joint_evaluation(thetas, lam, *keys)
         features = self.features(thetas)
-        return value - super().pair_block(features, features)[0, 1] / lam, gradient
+        return value - super().pair_block(features, features)[0, 1] / lam, *others
 
     def pair_block(self, a, b):
         """What the ensemble accepts by; its drift does not use it."""

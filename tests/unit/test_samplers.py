@@ -211,12 +211,9 @@ def test_the_data_term_is_kept_beside_each_draw(name):
 class NoisyObjective(Objective):
     """As an estimate by Monte Carlo: the value and gradient are random and need a key."""
 
-    def joint_value_and_gradient(self, thetas, lam, key):
-        value, gradient = super().joint_value_and_gradient(thetas, lam)
-        return value, gradient + 0.01 * jax.random.normal(key, gradient.shape)
-
-    def features(self, thetas, key=None):
-        return super().features(thetas)
+    def joint_evaluation(self, thetas, lam, key):
+        value, gradient, v, ok = super().joint_evaluation(thetas, lam)
+        return value, gradient + 0.01 * jax.random.normal(key, gradient.shape), v, ok
 
 
 def test_the_flow_gives_a_random_objective_a_new_key_at_each_step():

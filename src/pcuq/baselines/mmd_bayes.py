@@ -22,8 +22,8 @@ from pcuq.problem import Problem
 from pcuq.samplers.shared import LogDensity
 
 POINT_MASS = (
-    "point mass at the minimum-MMD parameter: at this β the law is narrower than floating-point "
-    "precision can resolve, so the minimiser of MMD² is returned and nothing was sampled"
+    "A point mass at the minimum-MMD parameter: at this β the law is narrower than floating-point "
+    "precision can resolve, so the minimiser of MMD² is returned and nothing was sampled."
 )
 DESCENTS = 16  # from the starts of least MMD²
 MOST_STEPS = 200

@@ -15,6 +15,7 @@ depend on how the run is cut into chunks.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
@@ -56,9 +57,6 @@ class Run:
     failed: Bool[np.ndarray, "S T N"]
     info: dict[str, np.ndarray]  # each (S, iterations after warm-up)
     warmup_theta: Float[np.ndarray, "S W N p"]  # a thinned record of the warm-up
-    tuning: Any
-    log_step: np.ndarray
-    thin: int = 1
     timings: dict[str, float] = field(default_factory=dict)
 
 
@@ -88,8 +86,6 @@ def sample(
     listener: Listener | None = None,
 ) -> Run:
     """Warm up, then keep every `thin`-th of `draws · thin` iterations."""
-    import time
-
     systems, _, p = starts.shape
     key = jax.random.key(seed)
     init = jax.jit(jax.vmap(sampler.init, in_axes=(0, None, 0)))
@@ -141,9 +137,6 @@ def sample(
         failed=failed,
         info=info,
         warmup_theta=warm,
-        tuning=tuning,
-        log_step=np.asarray(state.log_step),
-        thin=thin,
         timings=clock,
     )
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pcuq.objective import Features, Objective
+from pcuq.objective import Features, Objective, part_that_fits
 from pcuq.samplers import jumps as jump_density
 from pcuq.samplers.base import Draw
 from pcuq.samplers.jumps import Jumps, choose_centres, make_jumps
@@ -74,7 +74,7 @@ class Tuning(NamedTuple):
 
 
 class Ensemble:
-    """`init`, `step` and `retune` for one objective and one λ."""
+    """`tune`, `init` and `step` for one objective and one λ."""
 
     name = "ensemble"
 
@@ -91,7 +91,7 @@ class Ensemble:
     def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
         """Tuning from earlier positions (K, p), oldest first, and their data terms."""
         reference = thetas[np.linspace(0, len(thetas) - 1, REFERENCE).round().astype(int)]
-        fits = v >= 0.2 * v.max()
+        fits = part_that_fits(v)
         inside = thetas[fits] if fits.sum() > 2 * thetas.shape[1] else thetas
         floor = np.maximum(inside.std(axis=0), 1e-9)
         if self.objective.mode == "forward":

@@ -49,14 +49,14 @@ class Flow:
     """Unadjusted steps of all particles, for one objective and one λ.
 
     `step_size`: ε, with P the identity; None: ε and P are found in warm-up. `objective`: an
-    Objective, or a random one whose `joint_value_and_gradient` and `features` take a `key` as well.
+    Objective, or a random one whose `joint_evaluation` takes a `key` as well.
     """
 
     name = "flow"
 
     def __init__(self, objective: Any, lam: float, step_size: float | None = None):
         self.objective, self.lam, self.step_size = objective, lam, step_size
-        self.random = "key" in inspect.signature(objective.joint_value_and_gradient).parameters
+        self.random = "key" in inspect.signature(objective.joint_evaluation).parameters
 
     def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
         if self.step_size is None:
@@ -86,5 +86,4 @@ class Flow:
 
     def _evaluate(self, key, thetas) -> Point:
         keys = (key,) if self.random else ()
-        value, gradient = self.objective.joint_value_and_gradient(thetas, self.lam, *keys)
-        return Point(thetas, value, gradient, *shared.data_terms(self.objective, thetas, *keys))
+        return Point(thetas, *self.objective.joint_evaluation(thetas, self.lam, *keys))

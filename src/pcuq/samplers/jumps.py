@@ -35,7 +35,6 @@ class Jumps(NamedTuple):
     factors: Float[Array, "R p p"]
     inverses: Float[Array, "R p p"]
     log_norms: Float[Array, " R"]
-    prior_share: Float[Array, ""]
 
 
 def choose_centres(points: Float[np.ndarray, "K p"]) -> np.ndarray:
@@ -69,7 +68,7 @@ def make_jumps(
     log_norms = -np.log(np.diagonal(factors, axis1=1, axis2=2)).sum(1)
     log_norms += math.lgamma((DEGREES + p) / 2) - math.lgamma(DEGREES / 2)
     log_norms -= 0.5 * p * math.log(DEGREES * math.pi)
-    return Jumps(*map(jnp.asarray, (centres, factors, inverses, log_norms, PRIOR_SHARE)))
+    return Jumps(*map(jnp.asarray, (centres, factors, inverses, log_norms)))
 
 
 def sample(jumps: Jumps, prior: Parameters, key: Array, count: int) -> Float[Array, "K p"]:
@@ -79,7 +78,7 @@ def sample(jumps: Jumps, prior: Parameters, key: Array, count: int) -> Float[Arr
     noise = jax.random.normal(keys[1], (count, jumps.centres.shape[1]))
     noise = noise / jnp.sqrt(jax.random.chisquare(keys[4], DEGREES, (count, 1)) / DEGREES)
     near = jumps.centres[centre] + jnp.einsum("kpq,kq->kp", jumps.factors[centre], noise)
-    from_prior = jax.random.uniform(keys[2], (count, 1)) < jumps.prior_share
+    from_prior = jax.random.uniform(keys[2], (count, 1)) < PRIOR_SHARE
     return jnp.where(from_prior, prior.sample(keys[3], (count,)), near)
 
 
@@ -93,8 +92,8 @@ def log_density(jumps: Jumps, log_prior: Array, thetas: Float[Array, "K p"]) -> 
         return jax.scipy.special.logsumexp(terms) - np.log(len(jumps.centres))
 
     return jnp.logaddexp(
-        jnp.log(jumps.prior_share) + log_prior,
-        jnp.log1p(-jumps.prior_share) + jax.vmap(kernel_density)(thetas),
+        math.log(PRIOR_SHARE) + log_prior,
+        math.log1p(-PRIOR_SHARE) + jax.vmap(kernel_density)(thetas),
     )
 
 

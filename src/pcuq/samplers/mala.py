@@ -10,6 +10,7 @@ of the value which decides. A step takes one new gradient: the old one is carrie
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -51,7 +52,22 @@ class Info(NamedTuple):
     failed: Float[Array, ""]  # share of proposals that could not be solved
 
 
-class Mala:
+class Langevin:
+    """What both kinds do with `_evaluate`: θ (N, p) ↦ Point."""
+
+    _evaluate: Callable[[Array], Point]
+
+    def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
+        return State(self._evaluate(thetas), jnp.asarray(log_step), jnp.zeros(()))
+
+    def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
+        return _step(key, state, tuning, self._evaluate)
+
+    def draw(self, state: State) -> Draw:
+        return Draw(state.at.theta, state.at.v, ~state.at.ok)
+
+
+class Mala(Langevin):
     """All particles of a system at once, for one objective and one λ."""
 
     name = "mala"
@@ -63,21 +79,11 @@ class Mala:
     def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
         return shared.tuning_of_fit(thetas, v, adapting)
 
-    def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
-        return State(self._evaluate(thetas), jnp.asarray(log_step), jnp.zeros(()))
-
-    def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
-        return _step(key, state, tuning, self._evaluate)
-
-    def draw(self, state: State) -> Draw:
-        return Draw(state.at.theta, state.at.v, ~state.at.ok)
-
     def _evaluate(self, thetas) -> Point:
-        value, gradient = self.objective.joint_value_and_gradient(thetas, self.lam)
-        return Point(thetas, value, gradient, *shared.data_terms(self.objective, thetas))
+        return Point(thetas, *self.objective.joint_evaluation(thetas, self.lam))
 
 
-class ParallelMala:
+class ParallelMala(Langevin):
     """N independent chains for a log density of one θ (see `shared.LogDensity`)."""
 
     name = "parallel-mala"
@@ -87,15 +93,6 @@ class ParallelMala:
 
     def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
         return shared.tuning_of_most(thetas, v, adapting)
-
-    def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
-        return State(self._evaluate(thetas), jnp.asarray(log_step), jnp.zeros(()))
-
-    def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
-        return _step(key, state, tuning, self._evaluate)
-
-    def draw(self, state: State) -> Draw:
-        return Draw(state.at.theta, state.at.v, ~state.at.ok)
 
     def _evaluate(self, thetas) -> Point:
         return Point(thetas, *jax.vmap(self.value_and_gradient)(thetas))

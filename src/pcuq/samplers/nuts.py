@@ -63,16 +63,16 @@ class JointNuts:
         return shared.tuning_of_fit(thetas, v, adapting)
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
-        value, gradient = self.objective.joint_value_and_gradient(thetas, self.lam)
+        value, gradient, v, ok = self.objective.joint_evaluation(thetas, self.lam)
         inner = _inner(thetas, shared.at_least_lowest(value), gradient, tuning)
-        kept = shared.data_terms(self.objective, thetas)
-        return State(inner, thetas, *kept, jnp.asarray(log_step), jnp.zeros(()))
+        return State(inner, thetas, v, ok, jnp.asarray(log_step), jnp.zeros(()))
 
     def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
         inner, info = _trajectory(key, state.inner, self._log_density(tuning), state.log_step)
         theta = inner.position @ tuning.factor.T
-        kept = shared.data_terms(self.objective, theta)
-        return _adapted(state, State(inner, theta, *kept, *state[4:]), info, tuning)
+        features = self.objective.features(theta)
+        v = self.objective.data_terms(features)
+        return _adapted(state, State(inner, theta, v, features.ok, *state[4:]), info, tuning)
 
     def draw(self, state: State) -> Draw:
         return Draw(state.theta, state.v, ~state.ok)

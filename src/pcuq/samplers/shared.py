@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from pcuq.objective import part_that_fits
+
 # Stands for −∞ in sums: a chain that starts where the model fails must be able to leave.
 LOWEST = -1e200
 
@@ -43,7 +45,7 @@ LogDensity = Callable[[Float[Array, " p"]], tuple[Array, tuple[Array, Array]]]
 
 def tuning_of_fit(thetas: np.ndarray, v: np.ndarray, adapting: bool) -> Tuning:
     """For particles of PCUQ: P is the covariance within the part that fits."""
-    return _tuning(thetas, v >= 0.2 * v.max(), adapting)
+    return _tuning(thetas, part_that_fits(v), adapting)
 
 
 def tuning_of_most(thetas: np.ndarray, v: np.ndarray, adapting: bool) -> Tuning:
@@ -103,9 +105,3 @@ def value_and_gradient(
 def at_least_lowest(value: Array) -> Array:
     """The value, with −∞ and what is no number replaced by the lowest one."""
     return jnp.maximum(jnp.where(jnp.isnan(value), LOWEST, value), LOWEST)
-
-
-def data_terms(objective, thetas: Float[Array, "N p"], *keys: Array) -> tuple[Array, Array]:
-    """v and ok of N particles, to be kept beside a draw; a key where the objective is random."""
-    features = objective.features(thetas, *keys)
-    return objective.data_terms(features), features.ok
