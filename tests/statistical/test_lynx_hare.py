@@ -46,6 +46,15 @@ def run():
 
 def test_posterior_means_and_sds_are_those_of_the_reference_draws(run):
     natural = np.exp(np.moveaxis(run.theta[0], 0, 1))
+    check(natural)
+    # The same check finds draws that are shifted by 0.3 sd, or a quarter too wide.
+    centre, spread = natural.mean(axis=(0, 1)), natural.std(axis=(0, 1))
+    for broken in (natural + 0.3 * spread, centre + 1.25 * (natural - centre)):
+        with pytest.raises(AssertionError):
+            check(broken)
+
+
+def check(natural):
     mean, sd = np.array(list(REFERENCE.values())).T
     assert (diagnostics.ess_mean(natural) > 1000).all()
     # The reference has an error of its own.

@@ -1,0 +1,142 @@
+"""The front door: what it refuses, what it says of a fit, and that a file is the fit again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import pcuq
+from pcuq.fit import verdict
+from pcuq.fixed_point import POOL, fixed_point
+from pcuq.objective import Objective
+from pcuq.verify import SolverCheck
+
+LAM = 0.02
+
+
+def location_problem(y=(-0.9, 0.2, 0.4, 1.1)) -> pcuq.Problem:
+    model = pcuq.FunctionModel(
+        lambda x, p: [p["mu"]], {"mu": pcuq.Parameter("identity", dist.Normal(0.0, 1.0))}, ["y"]
+    )
+    return pcuq.Problem(model, pcuq.Data(np.array(y)[:, None], noise=0.5))
+
+
+def test_a_regularisation_that_cannot_be_chosen_is_asked_for_by_name():
+    with pytest.raises(pcuq.InputError, match="`regularisation`"):
+        pcuq.fit(location_problem())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"method": "abc"}, "`method`"),
+        ({"regularisation": -1.0}, "`regularisation`"),
+        ({"regularisation": float("nan")}, "`regularisation`"),
+        ({"particles": 1}, "`particles`"),
+        ({"systems": 0}, "`systems`"),
+        ({"draws": 2}, "`draws`"),
+        ({"seed": -1}, "`seed`"),
+        ({"sampler": "gibbs"}, "`sampler`"),
+        ({"method": "bayes", "sampler": "ensemble"}, "`sampler`"),
+        ({"method": "mmd-bayes", "beta": 0}, "`beta`"),
+    ],
+)
+def test_bad_settings_are_named(wrong, named):
+    with pytest.raises(pcuq.InputError, match=named):
+        pcuq.fit(location_problem(), **{"regularisation": LAM, **wrong})
+
+
+def test_a_file_is_the_fit_again_and_belongs_to_its_problem(tmp_path):
+    problem = location_problem()
+    fit = pcuq.fit(problem, regularisation=LAM, particles=6, warmup=20, draws=10, thin=1)
+    again = pcuq.load(fit.save(tmp_path / "run.nc"), problem)
+    np.testing.assert_array_equal(again.thetas, fit.thetas)
+    assert (again.status, again.diagnostics) == (fit.status, fit.diagnostics)
+    with pytest.raises(pcuq.InputError, match="another problem"):
+        pcuq.load(tmp_path / "run.nc", location_problem(y=(0.0, 0.1)))
+
+
+def test_the_paper_s_beta_gives_a_point_and_says_so():
+    y = np.random.default_rng(0).normal(size=60)
+    fit = pcuq.fit(location_problem(y), method="mmd-bayes", beta="paper")
+    assert "point mass" in fit.status
+    assert np.ptp(fit.thetas) == 0
+
+
+def sound(**changes):
+    """Arguments of a verdict on a fit that is to be trusted, but for the changes."""
+    settings = SimpleNamespace(method="pcuq", systems=2, sampler="ensemble")
+    figures = {
+        "rhat_max": 1.01,
+        "ess_min": 500.0,
+        "fixed_point_ess": 1000.0,
+        "fixed_point_mass": 0.01,
+        "fixed_point_mean": 0.05,
+        "share_outside_fit": 0.0,
+    }
+    check = SolverCheck(1e-4, 1e-3, 0, np.zeros((1, 1)))
+    figures.update(changes.pop("figures", {}))
+    for name, value in changes.pop("settings", {}).items():
+        setattr(settings, name, value)
+    return settings, figures, changes.get("check", check), changes.get("failed", 0.0)
+
+
+def test_a_sound_fit_is_trusted():
+    assert verdict(*sound())[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"figures": {"rhat_max": 1.2}}, "R-hat over systems is 1.20"),
+        ({"figures": {"rhat_max": float("nan")}}, "R-hat"),
+        ({"figures": {"ess_min": 20.0}}, "effective sample size"),
+        ({"figures": {"fixed_point_mass": 0.2}}, "fixed-point"),
+        ({"figures": {"fixed_point_mean": 0.5}}, "fixed-point"),
+        ({"settings": {"systems": 1}}, "one system"),
+        ({"settings": {"sampler": "flow"}}, "bias"),
+        ({"check": SolverCheck(1.0, 1.0, 0, np.zeros((1, 1)))}, "solver"),
+        ({"failed": 0.9}, "cannot be solved"),
+    ],
+)
+def test_each_doubt_is_named_and_ends_trust(change, words):
+    trusted, status = verdict(*sound(**change))
+    assert not trusted
+    assert words in status
+
+
+def exact_draws(objective, count: int, lam: float) -> np.ndarray:
+    """Draws from the exact mixing distribution, by its quantiles on a grid."""
+    grid = np.linspace(-5, 5, 2001)
+    weights = np.asarray(
+        pcuq.solve_on_grid(objective.problem, lam, grid[:, None], grid[1] - grid[0])
+    )
+    quantiles = (np.random.default_rng(0).permutation(count) + 0.5) / count
+    return np.interp(quantiles, np.cumsum(weights), grid)[:, None]
+
+
+def residual_of(objective, thetas, lam: float):
+    with jax.enable_x64(True):
+        v = np.asarray(objective.data_terms(objective.features(jnp.asarray(thetas))))
+        return fixed_point(objective, lam, thetas, v)
+
+
+def test_exact_draws_satisfy_the_fixed_point_equation_and_others_do_not():
+    objective = Objective(location_problem())
+    # As many as stand for Q in the integral: a random part of them would have an error of its own,
+    # and the potential divides it by λ.
+    exact = exact_draws(objective, POOL, LAM)
+    found = residual_of(objective, exact, LAM)
+    assert found.ess > 500
+    # 4,000 weighted points: a standard error of about 1/√ESS in sd, and less in mass.
+    limit = 4.5 / np.sqrt(found.ess)
+    assert found.mean_difference < limit
+    assert found.mass_difference < limit
+    narrow = exact.mean() + 0.3 * (exact - exact.mean())
+    shifted = residual_of(objective, narrow + 0.5, LAM)
+    assert max(shifted.mean_difference, shifted.mass_difference) > limit
