@@ -194,14 +194,21 @@ class ClosedForm(Embedding):
         variance = None if len(left) == 1 else left[1] ** 2 + right[1] ** 2
         return self._log(left[0] - right[0], variance, constants)
 
+    def data(self, y, representation, constants):
+        if not self._single_known:
+            return super().data(y, representation, constants)
+        return self._gaussian(y, representation[0], constants)
+
     def pair(self, left, right, constants):
         if not self._single_known:
             return super().pair(left, right, constants)
-        (w, other) = (left[0], right[0])
+        return self._gaussian(left[0], right[0], constants)
+
+    def _gaussian(self, a, b, constants):
         # Entry by entry: a sum over a short last axis would keep the loop from vectorising.
         exponent = jnp.sum(constants["log_factor"], axis=-1)
-        for c in range(w.shape[-1]):
-            exponent = exponent - constants["precision"][..., c] * (w[..., c] - other[..., c]) ** 2
+        for c in range(b.shape[-1]):
+            exponent = exponent - constants["precision"][..., c] * (a[..., c] - b[..., c]) ** 2
         return jnp.exp(exponent)
 
     def pair_rows_and_gradient(self, a, b, weights, coefficients, constants):

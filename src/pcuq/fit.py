@@ -9,7 +9,6 @@ import time
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from pcuq import diagnostics
@@ -17,6 +16,7 @@ from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
 from pcuq.errors import ComputationError, InputError
 from pcuq.fixed_point import fixed_point
+from pcuq.monte_carlo import MonteCarloObjective
 from pcuq.objective import (
     Objective,
     check_regularisation,
@@ -48,7 +48,7 @@ GOOD_RHAT = 1.05
 GOOD_ESS = 100
 GOOD_FIXED_POINT_ESS = 200  # with less, its own error is as large as what it may find
 REFINEMENTS = 2
-MESH_TOLERANCE = 1e-3
+MESH_TOLERANCE = 2e-4
 
 
 @x64
@@ -95,12 +95,7 @@ def fit(
     lengthscale = default_lengthscale(problem)
     mode = derivative_mode(problem)
     starts = _starts(problem, start, settings)
-    representatives = np.concatenate(
-        [
-            start.thetas[:4],
-            starts.reshape(-1, starts.shape[-1])[:: max(1, starts[..., 0].size // 48)],
-        ]
-    )
+    representatives = _representatives(problem, start, starts)
     tolerance = mesh_tolerance
     clock = {"start": time.perf_counter() - began}
     for attempt in range(REFINEMENTS + 1):
@@ -108,14 +103,14 @@ def fit(
         predictor = problem.predictor(
             representatives, mode=mode, method=solver, tolerance=tolerance
         )
-        objective = Objective(problem, predictor, lengthscale, mode)
+        objective = _objective(problem, predictor, lengthscale, mode)
         if method == "mmd-bayes" and mmd_bayes.is_point_mass(objective, math.log(settings.beta)):
             return _limit(problem, objective, start, settings, clock, began)
         chosen = _sampler(settings, objective)
         clock["mesh"] = time.perf_counter() - tick
         run = _run(chosen, starts, objective, settings, progress)
         pooled, v_pooled = _pool(run.theta), _pool(run.v[..., None])[:, 0]
-        v_data = v_pooled if method == "pcuq" else _data_terms(objective, pooled)
+        v_data = v_pooled if method == "pcuq" else objective.data_terms_of_many(pooled)
         tick = time.perf_counter()
         check = check_solver(objective, settings.lam or _bayes_lam(objective), pooled, v_data)
         clock["verification"] = time.perf_counter() - tick
@@ -159,9 +154,15 @@ def _settings(
                 "½ MMD² + λ KL."
             )
         lam = check_regularisation(regularisation)
-    sampler = sampler or ("ensemble" if method == "pcuq" else "nuts")
+    joint = method != "bayes" and problem.data.noises[0].joint
+    sampler = sampler or ("nuts" if method != "pcuq" else "flow" if joint else "ensemble")
     if sampler not in SAMPLERS:
         raise InputError(f"`sampler` needs one of {', '.join(SAMPLERS)}: got {sampler!r}.")
+    if joint and sampler != "flow":
+        raise InputError(
+            "JointNoise is integrated by Monte Carlo, which only method='pcuq' with sampler='flow' "
+            f"can use: got method={method!r}, sampler={sampler!r}."
+        )
     if method != "pcuq" and sampler in ("ensemble", "flow"):
         raise InputError(f"`sampler` for {method} needs 'nuts' or 'mala': got {sampler!r}.")
     defaults = LENGTHS[sampler]
@@ -226,6 +227,21 @@ def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:
     return start.best + 2.0 * noise @ np.linalg.cholesky(start.covariance).T
 
 
+def _representatives(problem: Problem, start: Start, starts: np.ndarray) -> np.ndarray:
+    """Values that a mesh must serve: fits, particles, and where the prior may lead them.
+
+    A draw that only the mesh cannot solve would be repelled by none, and so attract the system.
+    """
+    some = _flat(starts)[:: max(1, starts[..., 0].size // 44)]
+    prior = problem.parameters.sample(jax.random.key(0), (80,))
+    return np.concatenate([start.thetas[:4], some[:44], np.asarray(prior)])
+
+
+def _objective(problem: Problem, predictor, lengthscale, mode) -> Objective:
+    kind = MonteCarloObjective if problem.data.noises[0].joint else Objective
+    return kind(problem, predictor=predictor, lengthscale=lengthscale, mode=mode)
+
+
 def _sampler(settings: Settings, objective: Objective) -> Sampler:
     if settings.method == "pcuq":
         assert settings.lam is not None
@@ -241,7 +257,7 @@ def _sampler(settings: Settings, objective: Objective) -> Sampler:
 
 
 def _run(chosen: Sampler, starts, objective: Objective, settings: Settings, progress) -> Run:
-    v = np.asarray(_data_terms(objective, _flat(starts))).reshape(starts.shape[:2])
+    v = np.asarray(objective.data_terms_of_many(_flat(starts))).reshape(starts.shape[:2])
     if settings.method == "pcuq" and not (v > 0).any():
         raise ComputationError(
             "no starting particle explains any of the data (v = 0 for all of them): widen the "
@@ -259,17 +275,6 @@ def _run(chosen: Sampler, starts, objective: Objective, settings: Settings, prog
     )
 
 
-def _data_terms(objective: Objective, thetas: np.ndarray) -> np.ndarray:
-    evaluate = jax.jit(lambda batch: objective.data_terms(objective.features(batch)))
-    size = 512
-    pieces = []
-    for first in range(0, len(thetas), size):
-        batch = thetas[first : first + size]
-        padded = np.concatenate([batch, np.repeat(batch[-1:], size - len(batch), axis=0)])
-        pieces.append(np.asarray(evaluate(jnp.asarray(padded)))[: len(batch)])
-    return np.concatenate(pieces)
-
-
 def _bayes_lam(objective: Objective) -> float:
     """A λ in which an error of the data term can be stated where the method has none."""
     return 1.0 / objective.problem.data.n**2
@@ -278,7 +283,7 @@ def _bayes_lam(objective: Objective) -> float:
 def _limit(problem, objective, start, settings, clock, began) -> Fit:
     """MMD-Bayes as β → ∞: the minimiser, honestly said."""
     theta, mmd2 = mmd_bayes.minimise_mmd(objective, start.thetas)
-    v = np.asarray(_data_terms(objective, theta[None]))
+    v = np.asarray(objective.data_terms_of_many(theta[None]))
     draws = np.broadcast_to(theta, (1, 4, 1, len(theta))).copy()
     figures = {"mmd2": mmd2, "share_outside_fit": 0.0}
     attributes = _attributes(
@@ -314,7 +319,9 @@ def _package(
     }
     if settings.method == "pcuq":
         tick = time.perf_counter()
-        residual = fixed_point(objective, settings.lam, pooled, v_data, settings.seed)
+        residual = fixed_point(
+            objective, settings.lam, pooled, v_data, settings.particles, settings.seed
+        )
         clock["fixed_point"] = time.perf_counter() - tick
         figures.update(
             fixed_point_mean=residual.mean_difference,

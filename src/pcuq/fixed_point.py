@@ -16,12 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from pcuq.objective import FITS, Objective, part_that_fits
-from pcuq.samplers import jumps as jump_density
-from pcuq.samplers.jumps import choose_centres, make_jumps
+from pcuq.objective import FITS, Objective
+from pcuq.parameters import Parameters
+from pcuq.samplers import mixture as mixtures
 
-POINTS = 4000
-POOL = 1000  # draws that stand for Q in the integral
+POINTS = 4000  # of the importance sample
+# Draws that stand for Q in the integral: as many as this many evaluations of the kernel allow.
+EVALUATIONS = 1e9
+LEAST, MOST = 500, 2000
 
 
 class FixedPoint(NamedTuple):
@@ -39,41 +41,38 @@ def fixed_point(
     lam: float,
     thetas: Float[np.ndarray, "K p"],
     v: Float[np.ndarray, " K"],
+    particles: int,
     seed: int = 0,
 ) -> FixedPoint:
-    """The residual of the fixed-point equation for pooled draws and their data terms."""
+    """The residual of the fixed-point equation for pooled draws and their data terms.
+
+    Draws stand system by system, `particles` of them together.
+    """
     prior = objective.problem.parameters
     p = thetas.shape[1]
-    pool = thetas[np.linspace(0, len(thetas) - 1, min(POOL, len(thetas))).round().astype(int)]
-    floor = np.maximum(thetas[part_that_fits(v)].std(axis=0), 1e-9)
-    jumps = make_jumps(choose_centres(thetas), floor)
-    points = jump_density.sample(jumps, prior, jax.random.key(seed), POINTS)
+    pool = _pool(objective, thetas, particles)
+    mixture = mixtures.fit_mixture(thetas, prior.standard_deviations())
+    points, log_prior, log_jump = map(
+        np.asarray, _importance_points(mixture, prior, jax.random.key(seed))
+    )
 
     @jax.jit
-    def potentials(points, pool):
-        reference = objective.features(pool)
-        weights = jnp.full(len(pool), 1.0 / len(pool))
-        features = objective.features(points)
+    def potentials(points, solved_points, pool, solved_pool):
+        reference = objective.features_of(*solved_pool, pool)
+        features = objective.features_of(*solved_points, points)
         v_points = objective.data_terms(features)
-        log_prior = objective.log_priors(points)
+        weights = jnp.full(len(pool), 1.0 / len(pool))
         repulsion = objective.pair_rows(features, reference, weights)
         # A draw is left out of its own mean: it would see itself with weight 1/K.
         share = jnp.where(reference.ok, 1.0 / (len(pool) - 1), 0.0)
         one = reference.representation
         own = objective.pairs.rows(one, one, share, exclude_self=True)
         own = jnp.where(reference.ok, own, 0.0)
-        log_jump = jump_density.log_density(jumps, log_prior, points)
-        return (
-            v_points,
-            log_prior,
-            repulsion - v_points,
-            log_jump,
-            own,
-            objective.data_terms(reference),
-        )
+        return v_points, repulsion - v_points, own, objective.data_terms(reference)
 
-    v_points, log_prior, potential, log_jump, own, v_pool = map(
-        np.asarray, potentials(points, jnp.asarray(pool))
+    v_points, potential, own, v_pool = map(
+        np.asarray,
+        potentials(points, objective.solve_many(points), pool, objective.solve_many(pool)),
     )
     log_weights = log_prior - potential / lam - log_jump
     log_z = float(jax.scipy.special.logsumexp(jnp.asarray(log_weights))) - np.log(POINTS)
@@ -83,7 +82,6 @@ def fixed_point(
     largest = max(v.max(), 1e-300)
     fits, point_fits = v >= FITS * largest, v_points >= FITS * largest
     mass = float(weights[point_fits].sum())
-    points = np.asarray(points)
     mean = (
         np.average(points[point_fits], axis=0, weights=weights[point_fits])
         if mass > 0
@@ -99,3 +97,27 @@ def fixed_point(
         kl=max(0.0, -expected_potential / lam - log_z),
         mmd2=float(objective.constant - 2 * v_pool.mean() + own.mean()),
     )
+
+
+def _importance_points(mixture, prior: Parameters, key):
+    """Points of the jump density g, with log q0 and log g there."""
+
+    @jax.jit
+    def draw(mixture, key):
+        points = mixtures.sample(mixture, prior, key, POINTS)
+        log_prior = jax.vmap(prior.log_prior)(points)
+        log_mixture = mixtures.log_density(mixture, points)
+        return points, log_prior, mixtures.log_jump_density(log_prior, log_mixture)
+
+    return draw(mixture, key)
+
+
+def _pool(objective: Objective, thetas, particles: int) -> np.ndarray:
+    """Whole systems, evenly in time: their particles keep apart, so that they integrate better
+    than as many draws at random."""
+    each = POINTS * len(objective.pairs.weights) * objective.embedding.pair_size
+    size = np.clip(EVALUATIONS / each, LEAST, MOST)
+    whole = thetas.reshape(-1, particles, thetas.shape[1])
+    count = min(len(whole), max(1, round(size / particles)))
+    chosen = whole[np.linspace(0, len(whole) - 1, count).round().astype(int)]
+    return chosen.reshape(-1, thetas.shape[1])

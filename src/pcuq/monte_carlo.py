@@ -142,10 +142,9 @@ class MonteCarloObjective(Objective):
 
     # --- one particle -----------------------------------------------------------------------
 
-    def predict(self, theta: Float[Array, " p"]) -> tuple[Any, Bool[Array, ""]]:
+    def _of_outputs(self, outputs, ok, theta) -> tuple[Any, Bool[Array, ""]]:
         """(w, s) of all outputs at the atoms, in the data's units, 1 where they are not used."""
         problem, design = self.problem, self.problem.design
-        outputs, ok = self.predictor(theta)
         w = outputs[design.atom_points][:, problem.columns]
         static = jnp.asarray(problem.scale.static[design.atom_rows])
         scales = scales_at_points(problem, outputs, theta)
@@ -172,6 +171,12 @@ class MonteCarloObjective(Objective):
         """Features on fresh draws; without a key, always on the same ones."""
         key = jax.random.key(0) if key is None else key
         return super().features(thetas, self.particle_keys(key, len(thetas)))
+
+    def features_of(self, outputs, ok, thetas, *keys) -> Features:
+        # Another number of particles, other draws: those of Q and of points where it is tried
+        # must not be the same.
+        key = jax.random.fold_in(jax.random.key(0), len(thetas))
+        return super().features_of(outputs, ok, thetas, self.particle_keys(key, len(thetas)))
 
     def joint_evaluation(
         self, thetas: Float[Array, "N p"], lam: Array | float, key: Array | None = None

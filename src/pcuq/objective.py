@@ -31,8 +31,8 @@ from pcuq.start import noise_at_starting_fit
 
 # Entries of the data term that are held at once: (particles, datum-atom pairs, outputs).
 DATA_TILE = 2**21
-CURVATURE_FLOOR = 0.1
 CONSTANT_TILE = 2**22  # pairs of data at once in the constant
+BATCH = 256  # particles that are solved at once where there are many
 FORWARD_UP_TO = 24  # parameters: beyond, one reverse pass costs less than p forward ones
 FITS = 0.2  # the part that fits has v of at least this share of the largest v
 
@@ -133,7 +133,10 @@ class Objective:
 
     def predict(self, theta: Float[Array, " p"]) -> tuple[Any, Bool[Array, ""]]:
         """What of one particle's predictions at the atoms depends on θ: (w,) or (w, s)."""
-        w, s, ok = predictions(self.problem, *self.predictor(theta), theta)
+        return self._of_outputs(*self.predictor(theta), theta)
+
+    def _of_outputs(self, outputs, ok, theta):
+        w, s, ok = predictions(self.problem, outputs, ok, theta)
         return ((w, s) if self.problem.scale.depends_on_theta else (w,)), ok
 
     def represent(self, prediction: Any, *keys) -> Any:
@@ -150,12 +153,21 @@ class Objective:
         design = self.problem.design
         taken = jax.tree.map(lambda leaf: leaf[design.data_atoms], representation)
         e = self.embedding.data(jnp.asarray(self.y)[design.data_index], taken, self.data_constants)
-        return jnp.sum(design.data_weights * e)
+        return e @ design.data_weights
 
     # --- many particles ---------------------------------------------------------------------
 
     def features(self, thetas: Float[Array, "N p"], *keys) -> Features:
         return Features(*jax.vmap(self.representation)(thetas, *keys))
+
+    def features_of(self, outputs: Float[Array, "N G d"], ok, thetas, *keys) -> Features:
+        """Of particles whose models have been solved."""
+
+        def one(outputs, ok, theta, *keys):
+            prediction, ok = self._of_outputs(outputs, ok, theta)
+            return self.represent(prediction, *keys), ok
+
+        return Features(*jax.vmap(one)(outputs, ok, thetas, *keys))
 
     def data_terms(self, features: Features) -> Float[Array, " N"]:
         v = self._map_data(self.data_term, features.representation)
@@ -173,6 +185,33 @@ class Objective:
 
     def log_priors(self, thetas: Float[Array, "N p"]) -> Float[Array, " N"]:
         return jax.vmap(self.problem.parameters.log_prior)(thetas)
+
+    # --- any number of particles, some at a time, compiled once ---------------------------------
+
+    def solve_many(self, thetas: Float[np.ndarray, "K p"]):
+        """(outputs (K, G, d), ok (K,)) at all points of the data."""
+        return self._by_batches(self._solve_batch, np.asarray(thetas))
+
+    def data_terms_of_many(self, thetas: Float[np.ndarray, "K p"]) -> Float[np.ndarray, " K"]:
+        (v,) = self._by_batches(self._data_terms_batch, *self.solve_many(thetas), thetas)
+        return v
+
+    @cached_property
+    def _solve_batch(self):
+        return jax.jit(jax.vmap(self.predictor))
+
+    @cached_property
+    def _data_terms_batch(self):
+        return jax.jit(lambda *solved: (self.data_terms(self.features_of(*solved)),))
+
+    def _by_batches(self, function, *arrays):
+        pieces = []
+        for first in range(0, len(arrays[0]), BATCH):
+            batch = [array[first : first + BATCH] for array in arrays]
+            size = len(batch[0])
+            full = [np.concatenate([b, np.repeat(b[-1:], BATCH - size, axis=0)]) for b in batch]
+            pieces.append([np.asarray(leaf)[:size] for leaf in function(*full)])
+        return tuple(np.concatenate(leaves) for leaves in zip(*pieces, strict=True))
 
     # --- the joint density ------------------------------------------------------------------
 
@@ -201,7 +240,7 @@ class Objective:
     def joint_evaluation(self, thetas: Float[Array, "N p"], lam: Array | float, *keys):
         """(log π(Θ), its gradient, v, ok), from one solve with its Jacobian for each particle."""
         log_prior, prior_gradient = self.prior_and_gradient(thetas)
-        features, pull_back, _ = self.features_and_pull_back(thetas, *keys)
+        features, pull_back = self.features_and_pull_back(thetas, *keys)
         v, v_gradient = self.data_terms_and_gradient(features)
         count = len(thetas)
         energy, energy_gradient = jnp.sum(v), v_gradient
@@ -229,12 +268,8 @@ class Objective:
         return jnp.where(features.ok, v, 0.0), gradient
 
     def features_and_pull_back(self, thetas: Float[Array, "N p"], *keys):
-        """Features, the map from gradients in their space to gradients in θ, and (w, ∂w/∂θ).
-
-        Predictions (N, M, k) and their Jacobian (N, M, k, p) come for nothing in forward mode; in
-        reverse mode there is None.
-        """
-        predictions, ok, pull_predictions, outputs = self._predictions_and_pull_back(thetas)
+        """Features, and the map from gradients in their space to gradients in θ."""
+        predictions, ok, pull_predictions = self._predictions_and_pull_back(thetas)
         represent = lambda p: jax.vmap(self.represent)(p, *keys)  # noqa: E731
         representation, pull_representation = jax.vjp(represent, predictions)
 
@@ -242,7 +277,7 @@ class Objective:
             (in_predictions,) = pull_representation(gradient)
             return jnp.where(ok[:, None], pull_predictions(in_predictions), 0.0)
 
-        return Features(representation, ok), pull_back, outputs
+        return Features(representation, ok), pull_back
 
     def _predictions_and_pull_back(self, thetas):
         """The derivative of the model is taken of (w, s): nodes or draws may be many more."""
@@ -267,40 +302,12 @@ class Objective:
                 )
                 return sum(jax.tree.leaves(parts))
 
-            outputs_jacobian = jnp.where(ok[:, None, None, None], jacobian[0], 0.0)
-            return predictions, ok, pull_back, (predictions[0], outputs_jacobian)
+            return predictions, ok, pull_back
 
         predictions, vjps, ok = jax.vmap(lambda theta: jax.vjp(self.predict, theta, has_aux=True))(
             thetas
         )
-        return predictions, ok, lambda g: jax.vmap(lambda vjp, one: vjp(one))(vjps, g)[0], None
-
-    def curvature(self, features: Features, w: Array, jacobian: Float[Array, "N M k p"]):
-        """Gauss–Newton curvature of −v (N, p, p), bounded from below.
-
-            Σ_m weight_m ē_m Σ_c J_c J_cᵀ/(ℓ_c² + s_c²),   ē = e + FLOOR · e at y = w:
-
-        where a particle explains nothing, v is flat, but its overlap with its neighbours is not.
-        """
-        design = self.problem.design
-        length2 = self.lengthscale[design.columns] ** 2
-        scale = self.problem.scale.static[design.atom_rows[:, None], design.columns]
-        precision = design.mask / (length2 + np.where(scale > 0, scale, 0.0) ** 2)
-
-        def overlap(packed):
-            representation, w = packed
-            taken = jax.tree.map(lambda leaf: leaf[design.data_atoms], representation)
-            e = self.embedding.data(
-                jnp.asarray(self.y)[design.data_index], taken, self.data_constants
-            )
-            peak = self.embedding.data(w[design.data_atoms], taken, self.data_constants)
-            total = design.data_weights * (e + CURVATURE_FLOOR * peak)
-            return jnp.zeros(len(design.counts)).at[design.data_atoms].add(total)
-
-        e = self._map_data(overlap, (features.representation, w))
-        weights = jnp.where(features.ok[:, None], e, 0.0)[..., None] * precision
-        scaled = _flat(jacobian * jnp.sqrt(weights)[..., None], 2)
-        return jnp.einsum("nap,naq->npq", scaled, scaled)
+        return predictions, ok, lambda g: jax.vmap(lambda vjp, one: vjp(one))(vjps, g)[0]
 
     def _map_data(self, function, representation):
         particles = len(jax.tree.leaves(representation)[0])

@@ -277,3 +277,9 @@ class Parameters(Mapping[str, Parameter]):
         keys = jax.random.split(key, len(self))
         draws = [p.sample(k, shape) for p, k in zip(self._items.values(), keys, strict=True)]
         return jnp.stack(draws, axis=-1)
+
+    def standard_deviations(self) -> Float[np.ndarray, " p"]:
+        """Of θ under Q0, roughly: half the distance between the 16 % and the 84 % quantile."""
+        draws = np.asarray(self.sample(jax.random.key(0), (1000,)))
+        low, high = np.quantile(draws, [0.16, 0.84], axis=0)
+        return (high - low) / 2

@@ -99,8 +99,11 @@ class Problem:
             raise InputError(
                 f"unknown condition {condition!r}: the problem has {sorted(self.conditions)}."
             )
-        change = self.conditions[condition]
-        return self.model if change is None else self.model.do(change)
+        known = self.__dict__.setdefault("_models", {})
+        if condition not in known:
+            change = self.conditions[condition]
+            known[condition] = self.model if change is None else self.model.do(change)
+        return known[condition]
 
     def predictor(self, representatives: np.ndarray | None = None, **options) -> Predictor:
         """The model at all points of the data; options as `model.solver` takes them."""
@@ -285,6 +288,23 @@ class Predictor:
         w = jnp.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
         ok = jnp.all(jnp.stack(fine)) & jnp.all(jnp.abs(w) < LARGEST_OUTPUT)
         return jnp.where(ok, w, 0.0), ok
+
+    def tightly(self, thetas: Float[np.ndarray, "K p"], tolerance: float):
+        """(outputs (K, G, d), ok (K,)) as of the models themselves, whatever this solver is."""
+        problem = self.problem
+        found = problem.parameters.constrain(jnp.asarray(thetas))
+        values = {name: np.asarray(value) for name, value in found.items()}
+        parts, fine = zip(
+            *(
+                problem.model_for(label).solve_tightly(x, values, tolerance)
+                for label, x in zip(problem.points.labels, problem.points.covariates, strict=True)
+            ),
+            strict=True,
+        )
+        w = np.concatenate([p.reshape(len(p), -1, p.shape[-1]) for p in parts], axis=1)
+        with np.errstate(invalid="ignore"):
+            ok = np.all(fine, axis=0) & np.all(np.abs(w) < LARGEST_OUTPUT, axis=(1, 2))
+        return np.where(ok[:, None, None], w, 0.0), ok
 
     def describe(self) -> list[dict]:
         return [solver.describe() for solver in self.solvers]

@@ -16,7 +16,6 @@ import numpy as np
 
 from pcuq.likelihood import predictions
 from pcuq.objective import Objective, part_that_fits
-from pcuq.problem import Predictor
 
 SAMPLE = 64
 TIGHT = 1e-9
@@ -46,30 +45,20 @@ def check_solver(
     """`thetas` (K, p) pooled draws, evenly thinned to a sample here."""
     problem = objective.problem
     index = np.linspace(0, len(thetas) - 1, min(SAMPLE, len(thetas))).round().astype(int)
-    sample, fits = jnp.asarray(thetas[index]), part_that_fits(v)[index]
-    tight = Objective(
-        problem,
-        Predictor(problem, tolerance=TIGHT, mode=objective.mode),
-        lengthscale=objective.lengthscale,
-        mode=objective.mode,
-    )
+    sample, fits = thetas[index], part_that_fits(v)[index]
 
-    def evaluate(which: Objective):
-        def run(sample):
-            features = which.features(sample)
-            weights = jnp.full(len(sample), 1.0 / len(sample))
-            rows = which.pair_rows(features, features, weights)
+    @jax.jit
+    def evaluate(outputs, ok, sample):
+        features = objective.features_of(outputs, ok, sample)
+        one, share = features.representation, jnp.where(features.ok, 1.0 / len(sample), 0.0)
+        rows = objective.pairs.rows(one, one, share, exclude_self=True)
+        rows = jnp.where(features.ok, rows, 0.0)
+        w, s, ok = jax.vmap(lambda *solved: predictions(problem, *solved))(outputs, ok, sample)
+        return w, s, ok, objective.data_terms(features), rows
 
-            def atoms(theta):
-                return predictions(problem, *which.predictor(theta), theta)
-
-            w, s, ok = jax.vmap(atoms)(sample)
-            return w, s, ok, which.data_terms(features), rows
-
-        return map(np.asarray, jax.jit(run)(sample))
-
-    w, s, ok, v_mesh, rows_mesh = evaluate(objective)
-    w_tight, _, ok_tight, v_tight, rows_tight = evaluate(tight)
+    solved, tight = objective.solve_many(sample), objective.predictor.tightly(sample, TIGHT)
+    w, s, ok, v_mesh, rows_mesh = map(np.asarray, evaluate(*solved, sample))
+    w_tight, _, ok_tight, v_tight, rows_tight = map(np.asarray, evaluate(*tight, sample))
     both = ok & ok_tight
     length = objective.lengthscale[problem.design.columns]
     error = np.abs(w - w_tight) / np.sqrt(length**2 + s**2) * problem.design.mask
@@ -80,5 +69,5 @@ def check_solver(
         trajectory_error=float(np.max(np.where(fits & both, error, 0.0))),
         density_error=float(np.quantile(effect, 0.9)),
         disagreements=int(np.sum(ok != ok_tight)),
-        worst=np.asarray(sample)[worst],
+        worst=sample[worst],
     )

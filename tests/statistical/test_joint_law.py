@@ -97,7 +97,7 @@ def worst(theta, target=None) -> float:
     return max(abs(z) for z in z_scores(theta, target or exact()).values())
 
 
-LENGTHS = {Ensemble: (600, 2), Mala: (800, 4), JointNuts: (600, 1)}
+LENGTHS = {Ensemble: (400, 1), Mala: (800, 4), JointNuts: (600, 1)}
 
 
 @pytest.mark.parametrize("kind", LENGTHS, ids=lambda kind: kind.name)

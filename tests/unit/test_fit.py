@@ -12,7 +12,7 @@ import pytest
 
 import pcuq
 from pcuq.fit import verdict
-from pcuq.fixed_point import POOL, fixed_point
+from pcuq.fixed_point import MOST, fixed_point
 from pcuq.objective import Objective
 from pcuq.verify import SolverCheck
 
@@ -123,14 +123,14 @@ def exact_draws(objective, count: int, lam: float) -> np.ndarray:
 def residual_of(objective, thetas, lam: float):
     with jax.enable_x64(True):
         v = np.asarray(objective.data_terms(objective.features(jnp.asarray(thetas))))
-        return fixed_point(objective, lam, thetas, v)
+        return fixed_point(objective, lam, thetas, v, particles=1)
 
 
 def test_exact_draws_satisfy_the_fixed_point_equation_and_others_do_not():
     objective = Objective(location_problem())
     # As many as stand for Q in the integral: a random part of them would have an error of its own,
     # and the potential divides it by λ.
-    exact = exact_draws(objective, POOL, LAM)
+    exact = exact_draws(objective, MOST, LAM)
     found = residual_of(objective, exact, LAM)
     assert found.ess > 500
     # 4,000 weighted points: a standard error of about 1/√ESS in sd, and less in mass.
@@ -140,3 +140,30 @@ def test_exact_draws_satisfy_the_fixed_point_equation_and_others_do_not():
     narrow = exact.mean() + 0.3 * (exact - exact.mean())
     shifted = residual_of(objective, narrow + 0.5, LAM)
     assert max(shifted.mean_difference, shifted.mass_difference) > limit
+
+
+def test_joint_noise_is_fitted_by_the_flow_and_by_nothing_else():
+    def correlated(key, w, s):
+        a, b = 0.5 * jax.random.normal(key, (2,))
+        return w + jnp.array([a, 0.8 * a + 0.6 * b])
+
+    def log_pdf(y, w, s):
+        a, b = y - w
+        return -(a**2 + ((b - 0.8 * a) / 0.6) ** 2) / (2 * 0.5**2)
+
+    model = pcuq.FunctionModel(
+        lambda x, p: [p["mu"], p["mu"]],
+        {"mu": pcuq.Parameter("identity", dist.Normal(0.0, 1.0))},
+        ["a", "b"],
+    )
+    y = np.array([[0.9, 1.1], [1.6, 1.4], [1.0, 1.2], [1.3, 0.6]])
+    noise = pcuq.JointNoise(draw=correlated, log_pdf=log_pdf)
+    kernel = pcuq.GaussianKernel(lengthscale_y=0.5)
+    problem = pcuq.Problem(model, pcuq.Data(y, noise=noise), kernel)
+    fit = pcuq.fit(problem, regularisation=LAM, particles=10, warmup=300, draws=50, thin=2)
+    assert fit.tree.attrs["sampler"] == "flow"
+    assert "unadjusted" in fit.status
+    # The data's mean is 1.14, the prior's 0: Q lies around the former.
+    assert fit.thetas.mean() == pytest.approx(1.0, abs=0.35)
+    with pytest.raises(pcuq.InputError, match="sampler='flow'"):
+        pcuq.fit(problem, regularisation=LAM, sampler="ensemble")

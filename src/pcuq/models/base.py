@@ -44,6 +44,11 @@ class Model(Protocol):
 
     def solver(self, x: Any, representatives: Any = None, **options: Any) -> Solver: ...
 
+    def solve_tightly(
+        self, x: Any, values: Any, tolerance: float
+    ) -> Iterable[Any]:  # (outputs (R, n, d), fine (R,)), for many values at once
+        ...
+
     def simulate(self, times: Any, parameters: Any = None) -> dict[str, np.ndarray]: ...
 
 

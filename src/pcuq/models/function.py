@@ -70,6 +70,11 @@ class FunctionModel:
         return FunctionSolver(self, x, mode)
 
     @x64
+    def solve_tightly(self, x, values, tolerance: float):
+        """(outputs (R, n, d), fine (R,)) for natural values {name: (R,)}."""
+        return map(np.asarray, jax.jit(jax.vmap(self.solver(x)))(dict(values)))
+
+    @x64
     def simulate(self, times=None, parameters=None) -> dict[str, np.ndarray]:
         """{output: (n,)} at covariates `times`; parameters not given are at the prior's centre."""
         values = base.natural_values(self.parameters, parameters)

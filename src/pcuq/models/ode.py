@@ -17,7 +17,7 @@ from pcuq.errors import InputError
 from pcuq.interventions import Intervention, as_interventions, check_names
 from pcuq.models import base
 from pcuq.models.base import Solver
-from pcuq.models.choose import Surveyor, accurate, choose
+from pcuq.models.choose import Surveyor, accurate, choose, tightly
 from pcuq.models.segments import as_times, cut
 from pcuq.parameters import Parameters
 
@@ -102,6 +102,11 @@ class ODEModel:
         """
         base.check_mode(mode)
         return choose(self, as_times(x, self.t0), representatives, method, tolerance, mode)
+
+    @x64
+    def solve_tightly(self, x, values: Mapping[str, Any], tolerance: float):
+        """(outputs (R, n, d), fine (R,)) for natural values {name: (R,)}, with adaptive steps."""
+        return tightly(self, as_times(x, self.t0), dict(values), tolerance)
 
     @x64
     def simulate(self, times, parameters: Mapping[str, float] | None = None):

@@ -15,9 +15,12 @@ depend on how the run is cut into chunks.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -87,50 +90,37 @@ def sample(
 ) -> Run:
     """Warm up, then keep every `thin`-th of `draws · thin` iterations."""
     systems, _, p = starts.shape
-    key = jax.random.key(seed)
-    init = jax.jit(jax.vmap(sampler.init, in_axes=(0, None, 0)))
-    advance = jax.jit(_advance(sampler, systems, max(chunk, thin)))
+    crew = Crew(sampler, systems, seed, max(chunk, thin))
     total = warmup + draws * thin
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
-    thetas, log_steps = jnp.asarray(starts), jnp.full(systems, log_step, dtype=float)
     tuning = sampler.tune(starts.reshape(-1, p), first_v.ravel(), warmup > 0)
-    record = []
-    iteration, began = 0, time.perf_counter()
+    began = time.perf_counter()
+    crew.begin(starts, tuning, np.full(systems, float(log_step)))
+    seen: list[Draw] = []
     for length in _stage_lengths(warmup):
-        state = init(thetas, tuning, log_steps)
-        kept = []
         for part in _parts(length, chunk):
-            state, draw, info = _first(part, *advance(key, iteration, part, state, tuning))
-            iteration += part
-            kept.append(draw)
-            _tell(listener, iteration, total, True, info, draw)
-        whole = Draw(*(np.concatenate([getattr(k, name) for k in kept]) for name in Draw._fields))
-        # The first half of a stage is still on its way from where the last tuning left it.
-        later = slice(length // 2, None)
-        positions = whole.theta[later].reshape(-1, p)
-        tuning = sampler.tune(positions, whole.v[later].ravel(), iteration < warmup)
-        thetas, log_steps = sampler.draw(state).theta, state.log_step
-        record.append(whole.theta[:: max(1, length // 50)])
+            draw, info = crew.advance(part)
+            seen.append(draw)
+            _tell(listener, crew.iteration, total, True, info, draw)
+        tuning = sampler.tune(*_later(seen, crew.iteration), crew.iteration < warmup)
+        crew.begin(seen[-1].theta[-1], tuning, crew.log_steps())
     clock["compile_and_warmup"] = time.perf_counter() - began
 
-    state = init(thetas, tuning, log_steps)
     kept, infos, began = [], [], time.perf_counter()
     for part in _parts(draws, max(1, chunk // thin)):
-        state, draw, info = _first(
-            part * thin, *advance(key, iteration, part * thin, state, tuning)
-        )
-        iteration += part * thin
+        draw, info = crew.advance(part * thin)
         kept.append(jax.tree.map(lambda leaf: leaf[thin - 1 :: thin], draw))
         infos.append(info._asdict())
-        _tell(listener, iteration, total, False, info, draw)
+        _tell(listener, crew.iteration, total, False, info, draw)
     clock["draws"] = time.perf_counter() - began
 
     theta, v, failed = (
         np.moveaxis(np.concatenate([getattr(k, name) for k in kept]), 0, 1) for name in Draw._fields
     )
     info = {name: np.moveaxis(np.concatenate([i[name] for i in infos]), 0, 1) for name in infos[0]}
-    warm = np.moveaxis(np.concatenate(record), 0, 1) if record else theta[:, :0]
+    warm = np.concatenate([k.theta for k in seen])[:: max(1, warmup // 400)] if seen else None
+    warm = theta[:, :0] if warm is None else np.moveaxis(warm, 0, 1)
     return Run(
         theta=theta,
         v=v,
@@ -141,13 +131,74 @@ def sample(
     )
 
 
-def _advance(sampler: Sampler, systems: int, most: int):
-    """Up to `most` iterations of all systems, in one loop that is compiled once."""
+def _later(seen: list[Draw], iteration: int) -> tuple[np.ndarray, np.ndarray]:
+    """Positions (K, p) and v (K,) of the warm-up so far but its first third: on the way, then."""
+    theta = np.concatenate([k.theta for k in seen])[iteration // 3 :]
+    v = np.concatenate([k.v for k in seen])[iteration // 3 :]
+    return theta.reshape(-1, theta.shape[-1]), v.ravel()
+
+
+class Crew:
+    """All systems, shared out evenly among threads: compiled loops use one core each."""
+
+    def __init__(self, sampler: Sampler, systems: int, seed: int, most: int):
+        cores = os.cpu_count() or 1
+        workers = max(n for n in range(1, min(systems, cores) + 1) if systems % n == 0)
+        self.groups = np.split(np.arange(systems), workers)
+        self.key, self.iteration = jax.random.key(seed), 0
+        self._init = _Compiled(jax.vmap(sampler.init, in_axes=(0, None, 0)))
+        self._advance = _Compiled(_advance(sampler, most))
+        self.states: list[Any] = [None] * workers
+
+    def begin(self, thetas, tuning, log_steps) -> None:
+        """The states at these positions (S, N, p), with this tuning from now on."""
+        self.tuning = tuning
+        self.states = self._each(
+            lambda group, _: self._init(
+                jnp.asarray(thetas[group]), tuning, jnp.asarray(log_steps[group])
+            )
+        )
+
+    def log_steps(self) -> np.ndarray:
+        return np.concatenate([state.log_step for state in self.states])
+
+    def advance(self, count: int) -> tuple[Draw, Any]:
+        """`count` iterations of every system: what was drawn and what happened, (count, S, …)."""
+
+        def run(group, state):
+            state, kept = self._advance(
+                self.key,
+                jnp.asarray(self.iteration),
+                jnp.asarray(count),
+                jnp.asarray(group),
+                state,
+                self.tuning,
+            )
+            return state, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], kept)
+
+        self.states, kept = map(list, zip(*self._each(run), strict=True))
+        self.iteration += count
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *kept)
+
+    def _each(self, work) -> list[Any]:
+        def in_64_bits(*args):  # the setting is a thread's own
+            with jax.enable_x64(True):
+                return work(*args)
+
+        if len(self.groups) == 1:
+            return [work(self.groups[0], self.states[0])]
+        with ThreadPoolExecutor(len(self.groups)) as pool:
+            return list(pool.map(in_64_bits, self.groups, self.states))
+
+
+def _advance(sampler: Sampler, most: int):
+    """Up to `most` iterations of some systems, in one loop that is compiled once."""
     step = jax.vmap(sampler.step, in_axes=(0, 0, None))
 
-    def advance(key, first, count, state, tuning):
+    def advance(key, first, count, systems, state, tuning):
         def one(state, iteration):
-            keys = jax.random.split(jax.random.fold_in(key, iteration), systems)
+            now = jax.random.fold_in(key, iteration)
+            keys = jax.vmap(lambda system: jax.random.fold_in(now, system))(systems)
             state, info = step(keys, state, tuning)
             return state, (jax.vmap(sampler.draw)(state), info)
 
@@ -164,10 +215,18 @@ def _advance(sampler: Sampler, systems: int, most: int):
     return advance
 
 
-def _first(count: int, state, kept):
-    """The part of the buffers that was filled."""
-    draw, info = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], kept)
-    return state, draw, info
+class _Compiled:
+    """A function compiled at its first call, once, whichever thread comes first."""
+
+    def __init__(self, function):
+        self.function, self.program, self.lock = jax.jit(function), None, Lock()
+
+    def __call__(self, *args):
+        if self.program is None:
+            with self.lock:
+                if self.program is None:
+                    self.program = self.function.lower(*args).compile()
+        return self.program(*args)
 
 
 def _stage_lengths(warmup: int) -> list[int]:

@@ -1,19 +1,14 @@
 """The default sampler: proposals for all particles at once, accepted one by one.
 
-Each iteration makes two sweeps over the N particles, both exact for the joint density
+Each iteration makes a few sweeps over the N particles, all exact for the joint density
 
     log π(Θ) = Σ_i log q0(θ_i) + (1/λ) [Σ_i v(θ_i) − (1/(N−1)) Σ_{i<j} κ0(θ_i, θ_j)]:
 
-* a *walk*: a Langevin proposal θ' = θ + ε G⁻¹ ∇U(θ) + (2ε G⁻¹)^½ ξ, drifting along a function of
-  that particle alone, U(θ) = log q0(θ) + (v(θ) − mean over a frozen reference ensemble of κ0)/λ, in
-  the metric G(θ) = (Gauss–Newton curvature of −v)/λ + that of the prior: steps are short only
-  where, and in the directions in which, the model is sensitive;
-* a *jump* from a fixed density (see `jumps.py`).
-
-A proposal does not depend on where the other particles are, so all of them are solved in parallel;
-then each is accepted or rejected in turn with the exact ratio of π, given the current others. What
-that needs of κ0 are three N × N blocks (old with old, new with old, new with new), no more solves.
-The reference ensemble, ε and the jump density change in warm-up only.
+some of *local moves*, one of *jumps*, both shaped by a mixture fitted to earlier positions (see
+`mixture.py`). A proposal does not depend on where the other particles are, so all of them are
+solved in parallel; then each is accepted or rejected in turn with the exact ratio of π, given the
+current others. What that needs of κ0 are little more than N² new values, and no more solves. No
+derivative of the model is taken. The mixture and the length of local moves change in warm-up only.
 """
 
 from __future__ import annotations
@@ -23,32 +18,34 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from pcuq.objective import Features, Objective, part_that_fits
-from pcuq.samplers import jumps as jump_density
+from pcuq.objective import Features, Objective
+from pcuq.samplers import mixture as mixtures
 from pcuq.samplers.base import Draw
-from pcuq.samplers.jumps import Jumps, choose_centres, make_jumps
+from pcuq.samplers.mixture import Mixture, fit_mixture, log_components, log_jump_density
 
-REFERENCE = 64
-TARGET_ACCEPTANCE = 0.574
+# Local moves of several lengths, relative to the adapted one: where the mixture is too wide for the
+# density, a particle would not move by long ones.
+LENGTHS = (2.0, 0.7, 0.25, 0.08)
+TARGET_ACCEPTANCE = 0.4  # of local moves, over all lengths
 ADAPTATION_RATE = 0.3
-MOST_CURVED = 1e10
+MOST_BLOCKS = 5  # of proposals that are accepted together: fewer compute more of κ0
 
 
 class Particles(NamedTuple):
-    """N positions and what the energy and the drift need of them."""
+    """N positions and what the acceptance ratios need of them."""
 
     theta: Float[Array, "N p"]
     log_prior: Float[Array, " N"]
     v: Float[Array, " N"]
     features: Features
-    gradient: Float[Array, "N p"]  # of U
-    metric: Float[Array, "N p p"]  # lower Cholesky factor C of G = C Cᵀ
+    log_parts: Float[Array, "N R"]  # of the mixture
 
 
 class State(NamedTuple):
-    """The particles, κ0 between them, and the walk's step size."""
+    """The particles, κ0 between them, and log s of the local moves."""
 
     particles: Particles
     kappa0: Float[Array, "N N"]
@@ -58,7 +55,7 @@ class State(NamedTuple):
 class Info(NamedTuple):
     """What happened in one iteration."""
 
-    walked: Float[Array, ""]  # share of particles that moved
+    walked: Float[Array, ""]  # share of local moves that were accepted
     jumped: Float[Array, ""]
     log_step: Float[Array, ""]
     failed: Float[Array, ""]  # share of proposals that could not be solved
@@ -67,9 +64,7 @@ class Info(NamedTuple):
 class Tuning(NamedTuple):
     """Everything that is adapted in warm-up and fixed afterwards."""
 
-    reference: Features
-    metric: Float[Array, "p p"]  # of the prior, or of earlier positions where there is no J
-    jumps: Jumps
+    mixture: Mixture
     adapting: Array
 
 
@@ -82,67 +77,26 @@ class Ensemble:
         self.objective, self.lam = objective, lam
         self.prior = objective.problem.parameters
 
-        def prepare(reference, centres, metric):
-            features, _, outputs = objective.features_and_pull_back(centres)
-            return objective.features(reference), self._curvature(features, outputs, metric)
-
-        self._prepare = jax.jit(prepare)
-
     def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
-        """Tuning from earlier positions (K, p), oldest first, and their data terms."""
-        reference = thetas[np.linspace(0, len(thetas) - 1, REFERENCE).round().astype(int)]
-        fits = part_that_fits(v)
-        inside = thetas[fits] if fits.sum() > 2 * thetas.shape[1] else thetas
-        floor = np.maximum(inside.std(axis=0), 1e-9)
-        if self.objective.mode == "forward":
-            metric = np.eye(thetas.shape[1]) / np.maximum(self._prior_variance(), floor**2)
-        else:
-            covariance = np.cov(inside.T).reshape(thetas.shape[1], -1)
-            metric = np.linalg.inv(0.95 * covariance + 0.05 * np.diag(floor**2))
-        centres = choose_centres(thetas)
-        features, curvature = self._prepare(
-            jnp.asarray(reference), jnp.asarray(centres), jnp.asarray(metric)
-        )
-        return Tuning(
-            features,
-            jnp.asarray(metric),
-            make_jumps(centres, floor, np.asarray(curvature)),
-            jnp.asarray(1.0 if adapting else 0.0),
-        )
+        """Tuning from earlier positions (K, p), oldest first."""
+        mixture = fit_mixture(thetas, self.prior.standard_deviations())
+        return Tuning(mixture, jnp.asarray(1.0 if adapting else 0.0))
 
-    def _curvature(self, features, outputs, metric):
-        """G of each particle."""
-        if outputs is None:
-            return jnp.broadcast_to(metric, (len(features.ok), *metric.shape))
-        curvature = self.objective.curvature(features, *outputs) / self.lam
-        size = jnp.trace(curvature, axis1=1, axis2=2)
-        # Beyond this ratio a Cholesky factor is rounding error: scale down, and stay exact.
-        shrink = jnp.minimum(1.0, MOST_CURVED * jnp.min(jnp.diag(metric)) / (size + 1e-300))
-        shrink = jnp.where(jnp.isfinite(size), shrink, 0.0)[:, None, None]
-        return shrink * jnp.where(shrink > 0, curvature, 0.0) + metric
-
-    def _prior_variance(self) -> np.ndarray:
-        draws = np.asarray(self.prior.sample(jax.random.key(0), (1000,)))
-        return draws.var(axis=0)
-
-    def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step=0.0) -> State:
+    def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step=-1.0) -> State:
         particles = self.evaluate(thetas, tuning)
         kappa0 = self.objective.pair_block(particles.features, particles.features)
         return State(particles, kappa0, jnp.asarray(log_step))
 
     def evaluate(self, thetas: Float[Array, "N p"], tuning: Tuning) -> Particles:
-        """Everything about N positions, with one solve and its Jacobian for each."""
-        objective, lam = self.objective, self.lam
-        log_prior, prior_gradient = objective.prior_and_gradient(thetas)
-        features, pull_back, outputs = objective.features_and_pull_back(thetas)
-        v, v_gradient = objective.data_terms_and_gradient(features)
-        weights = jnp.where(tuning.reference.ok, 1.0, 0.0) / len(tuning.reference.ok)
-        _, reference_gradient = objective.pairs.rows_and_gradient(
-            features.representation, tuning.reference.representation, weights
+        """Everything about N positions, with one solve for each."""
+        features = self.objective.features(thetas)
+        return Particles(
+            thetas,
+            self.objective.log_priors(thetas),
+            self.objective.data_terms(features),
+            features,
+            jax.vmap(lambda theta: log_components(tuning.mixture, theta))(thetas),
         )
-        gradient = pull_back(jax.tree.map(jnp.subtract, v_gradient, reference_gradient))
-        metric = jnp.linalg.cholesky(self._curvature(features, outputs, tuning.metric))
-        return Particles(thetas, log_prior, v, features, prior_gradient + gradient / lam, metric)
 
     def draw(self, state: State) -> Draw:
         particles = state.particles
@@ -150,77 +104,97 @@ class Ensemble:
 
     def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
         def sweep(state, packed):
-            key, jumping = packed
-            return self._sweep(key, state, tuning, jumping)
+            key, length = packed
+            return self._sweep(key, length, state, tuning)
 
-        # One loop over the two kinds of sweep: solving is compiled once.
-        keys = jax.random.split(key)
-        state, (accepted, failed) = jax.lax.scan(sweep, state, (keys, jnp.array([False, True])))
-        walked, jumped = accepted[0], accepted[1]
-        log_step = state.log_step + tuning.adapting * ADAPTATION_RATE * (walked - TARGET_ACCEPTANCE)
+        # One loop over both kinds of sweep, jumps last: solving is compiled once.
+        lengths = jnp.array([*LENGTHS, 0.0])
+        keys = jax.random.split(key, len(lengths))
+        state, (accepted, failed) = jax.lax.scan(sweep, state, (keys, lengths))
+        walked = jnp.mean(accepted[:-1])
+        change = tuning.adapting * ADAPTATION_RATE * (walked - TARGET_ACCEPTANCE)
+        log_step = jnp.minimum(state.log_step + change, 0.0)
         state = state._replace(log_step=log_step)
-        return state, Info(walked, jumped, log_step, jnp.mean(failed))
+        return state, Info(walked, accepted[-1], log_step, jnp.mean(failed))
 
-    def _sweep(self, key, state: State, tuning: Tuning, jumping):
-        walk_key, jump_key, accept_key = jax.random.split(key, 3)
-        old, step = state.particles, jnp.exp(state.log_step)
-        walk_to = old.theta + self._walk(walk_key, old, step)
-        jump_to = jump_density.sample(tuning.jumps, self.prior, jump_key, len(old.theta))
-        new = self.evaluate(jnp.where(jumping, jump_to, walk_to), tuning)
-        walk_ratio = _log_walk(old, new, step) - _log_walk(new, old, step)
-        jump_ratio = jump_density.log_density(
-            tuning.jumps, old.log_prior, old.theta
-        ) - jump_density.log_density(tuning.jumps, new.log_prior, new.theta)
-        ratio = jnp.where(jumping, jump_ratio, walk_ratio)
+    def _sweep(self, key, length, state: State, tuning: Tuning):
+        """Local moves of one length, or jumps for length 0."""
+        jumping = length == 0
+        move_key, jump_key, accept_key = jax.random.split(key, 3)
+        old, mixture = state.particles, tuning.mixture
+        s = jnp.minimum(1.0, length * jnp.exp(state.log_step))
+        moved = jax.vmap(mixtures.move, in_axes=(None, 0, 0, 0, None))(
+            mixture, jax.random.split(move_key, len(old.theta)), old.theta, old.log_parts, s
+        )
+        jumped = mixtures.sample(mixture, self.prior, jump_key, len(old.theta))
+        new = self.evaluate(jnp.where(jumping, jumped, moved), tuning)
+        ratio = _log_reference(old, jumping) - _log_reference(new, jumping)
         state, accepted = self._accept(accept_key, state, new, ratio)
         return state, (jnp.mean(accepted), jnp.mean(~new.features.ok))
 
-    def _walk(self, key, old: Particles, step):
-        """ε G⁻¹ ∇U + (2ε G⁻¹)^½ ξ = C⁻ᵀ (ε C⁻¹ ∇U + (2ε)^½ ξ)."""
-        noise = jax.random.normal(key, old.theta.shape)
-        whitened = _solve(old.metric, old.gradient)
-        return _solve(old.metric, step * whitened + jnp.sqrt(2 * step) * noise, transposed=True)
-
     def _accept(self, key, state: State, new: Particles, log_proposal_ratio):
-        """Accept or reject each particle in turn, given where the others are by then."""
+        """Accept or reject each particle in turn, given where the others are by then.
+
+        κ0 is computed for some proposals at a time, with all particles as they are by then.
+        """
         old = state.particles
         count = len(old.theta)
-        old_old = state.kappa0
-        new_old = self.objective.pair_block(new.features, old.features)  # [i new, j old]
-        new_new = self.objective.pair_block(new.features, new.features)
         own = (new.log_prior - old.log_prior) + (new.v - old.v) / self.lam + log_proposal_ratio
         log_uniform = jnp.log(jax.random.uniform(key, (count,)))
         share = 1.0 / (self.lam * max(count - 1, 1))
 
-        def one(accepted, i):
-            # Row i of κ0 with the others as they are now; its own column is left out.
-            others = jnp.arange(count) != i
-            with_new = jnp.where(accepted, new_new[i], new_old[i])
-            with_old = jnp.where(accepted, new_old[:, i], old_old[i])
-            repulsion = jnp.sum(jnp.where(others, with_new - with_old, 0.0))
-            log_ratio = own[i] - share * repulsion
-            take = log_uniform[i] < log_ratio
-            return accepted.at[i].set(take), None
+        def block(carry, members):
+            features, kappa0 = carry
+            proposed = jax.tree.map(lambda leaf: leaf[members], new.features)
+            with_all = self.objective.pair_block(proposed, features)
+            with_each_other = self.objective.pair_block(proposed, proposed)
 
-        accepted, _ = jax.lax.scan(one, jnp.zeros(count, bool), jnp.arange(count))
-        particles = jax.tree.map(
-            lambda a, b: jnp.where(accepted.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, old
-        )
-        a, b = accepted[:, None], accepted[None, :]
-        kappa0 = jnp.where(a, jnp.where(b, new_new, new_old), jnp.where(b, new_old.T, old_old))
+            def one(carry, packed):
+                kappa0, accepted = carry
+                i, k = packed  # a particle, and its place in the block
+                # An earlier one of the block that was accepted is where it was proposed.
+                row = (
+                    with_all[k]
+                    .at[members]
+                    .set(jnp.where(accepted, with_each_other[k], with_all[k, members]))
+                )
+                others = jnp.arange(count) != i
+                repulsion = jnp.sum(jnp.where(others, row - kappa0[i], 0.0))
+                take = log_uniform[i] < own[i] - share * repulsion
+                row = (
+                    jnp.where(take, row, kappa0[i])
+                    .at[i]
+                    .set(jnp.where(take, with_each_other[k, k], kappa0[i, i]))
+                )
+                kappa0 = kappa0.at[i].set(row).at[:, i].set(row)
+                return (kappa0, accepted.at[k].set(take)), None
+
+            places = jnp.arange(len(members))
+            first = (kappa0, jnp.zeros(len(members), bool))
+            (kappa0, accepted), _ = jax.lax.scan(one, first, (members, places))
+            features = jax.tree.map(
+                lambda all, some: all.at[members].set(_where(accepted, some, all[members])),
+                features,
+                proposed,
+            )
+            return (features, kappa0), accepted
+
+        blocks = jnp.arange(count).reshape(_blocks(count), -1)
+        (_, kappa0), accepted = jax.lax.scan(block, (old.features, state.kappa0), blocks)
+        accepted = accepted.reshape(count)
+        particles = jax.tree.map(lambda a, b: _where(accepted, a, b), new, old)
         return state._replace(particles=particles, kappa0=kappa0), accepted
 
 
-def _log_walk(to: Particles, start: Particles, step) -> Float[Array, " N"]:
-    """log density of walking to `to` from `start`, up to a constant."""
-    move = jnp.einsum("npq,np->nq", start.metric, to.theta - start.theta)  # Cᵀ (θ' − θ)
-    noise = move - step * _solve(start.metric, start.gradient)
-    log_volume = jnp.sum(jnp.log(jnp.diagonal(start.metric, axis1=1, axis2=2)), axis=1)
-    return log_volume - jnp.sum(noise**2, axis=1) / (4 * step)
+def _blocks(count: int) -> int:
+    return max(n for n in range(1, MOST_BLOCKS + 1) if count % n == 0)
 
 
-def _solve(factor, vector, transposed: bool = False):
-    """C⁻¹ x, or C⁻ᵀ x."""
-    return jax.scipy.linalg.solve_triangular(
-        factor, vector[..., None], lower=True, trans=1 if transposed else 0
-    )[..., 0]
+def _where(accepted, a, b):
+    return jnp.where(accepted.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
+
+
+def _log_reference(particles: Particles, jumping):
+    """The density that a proposal leaves invariant: m for local moves, g for jumps."""
+    log_mixture = logsumexp(particles.log_parts, axis=1)
+    return jnp.where(jumping, log_jump_density(particles.log_prior, log_mixture), log_mixture)
