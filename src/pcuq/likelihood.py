@@ -7,6 +7,11 @@ constants included, in the units of the data: what Bayes and the starting fit us
 
 from __future__ import annotations
 
+import functools
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -15,12 +20,34 @@ from pcuq._x64 import x64, x64_gradient
 from pcuq.errors import InputError
 from pcuq.problem import Predictor, Problem
 
+# Where noise is small beside the outputs, a log-likelihood needs many digits of them.
+TOLERANCE = 1e-10
+
 
 @x64
 def log_likelihood(problem: Problem, theta) -> Float[Array, ""]:
-    """log p(y | θ), constants included; −∞ where the model cannot be solved."""
-    value = x64_gradient(log_likelihood_function(problem, problem.predictor()))
-    return value(point(problem, theta))
+    """log p(y | θ), constants included; −∞ where the model cannot be solved.
+
+    Solved with adaptive steps of the method that suits the problem's nominal point, if it has one.
+    """
+    return _accurate(problem)(point(problem, theta))
+
+
+@functools.lru_cache(maxsize=8)
+def _accurate(problem: Problem):
+    """Compiled once for a problem, which never changes."""
+
+    @x64
+    def build():
+        options: dict[str, Any] = {"tolerance": TOLERANCE}
+        if problem.nominal is not None:
+            options["method"] = "adaptive"
+        predictor = problem.predictor(problem.nominal, **options)
+        return jax.jit(log_likelihood_function(problem, predictor))
+
+    # A thread of its own: the caller may be tracing, and solvers are chosen by real solves.
+    with ThreadPoolExecutor(1) as elsewhere:
+        return x64_gradient(elsewhere.submit(build).result(), forward_mode=True)
 
 
 def log_likelihood_function(problem: Problem, predictor: Predictor):

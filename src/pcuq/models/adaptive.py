@@ -7,6 +7,7 @@ everything is finite: with NaN in the right-hand side diffrax may report success
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import diffrax
@@ -17,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from pcuq.models import base
-from pcuq.models.segments import Advance, Derivative, Segment, Walk, walk
+from pcuq.models.segments import ROUNDING, Advance, Derivative, Segment, Walk, walk
 
 if TYPE_CHECKING:
     from pcuq.models.ode import ODEModel
@@ -30,6 +31,9 @@ IMPLICIT_STEPS = 16384
 ABSOLUTE = 1e-3
 # Stands for a slope that is not finite in an implicit solve: see `_tamed`.
 STEEPEST = 1e30
+# At rest, a state would change by less than this share if the time that has passed passed again.
+REST = 1e-8
+FOREVER = 1e15
 # Smaller steps, relative to the segment, mean that the solution has blown up.
 SHORTEST = 1e-20
 
@@ -47,7 +51,9 @@ class AdaptiveSolver:
         mode: str = "forward",
         info: dict[str, Any] | None = None,
     ):
-        inner = "forward" if method == "implicit" else mode
+        rests = model.rest is not None or segments[-1].end == np.inf
+        by_jacobian = method == "implicit" or rests
+        inner = "forward" if by_jacobian else mode
 
         def solve(values):
             taken = integrate(model, segments, values, method, rtol, scale, mode=inner)
@@ -57,7 +63,7 @@ class AdaptiveSolver:
             self._solve = base.guarded(solve)
         else:
             # Backward through an implicit solve, one NaN makes the linear solver raise for all.
-            self._solve = base.guarded_vjp(solve, by_jacobian=method == "implicit")
+            self._solve = base.guarded_vjp(solve, by_jacobian=by_jacobian)
         self._info = {"method": method, "rtol": float(rtol), **(info or {})}
 
     def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
@@ -82,14 +88,59 @@ def integrate(
 
     def advance(index: int, segment: Segment, f: Derivative, u: Array, p: dict) -> Advance:
         nonlocal fine
+        if segment.end == np.inf:
+            end, rests = settle(f, u, p, segment.earliest)
+            fine = fine & rests
+            return Advance(end[None], end, rests, (jnp.array(0), jnp.full(1, jnp.inf)))
         if segment.end <= segment.start:
             states = jnp.broadcast_to(u, (len(segment.x), *u.shape))
             return Advance(states, u, jnp.bool_(True), (jnp.array(0), jnp.full(1, jnp.inf)))
-        taken = _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps)
+        take = _advance_moving if segment.moving else _advance
+        taken = take(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps)
         fine = fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
         return taken
 
-    return walk(model, segments, values, advance)
+    def settle(f: Derivative, u: Array, p: dict, t: Any) -> tuple[Array, Array]:
+        return _settle(f, u, p, t, scale)
+
+    return walk(model, segments, values, advance, settle)
+
+
+def _settle(f, u, p, start, scale) -> tuple[Array, Array]:
+    """The state of rest: where (t − t0) |du/dt| is a rounding error beside |u|.
+
+    Over as long a time again nothing more would happen; this needs no unit of time. Time stands
+    still for the right-hand side.
+    """
+    fine = jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(f(start, u, p)))
+    traced, plain = eqx.partition((p, fine, scale), eqx.is_array)
+
+    def scaled(t, v, traced):
+        p, fine, scale = eqx.combine(traced, plain)
+        return jnp.where(fine, f(start, v * scale, p), 0.0) / scale
+
+    def at_rest(t, v, args, **_):
+        magnitude = jnp.abs(v) + ABSOLUTE
+        return jnp.all(t * jnp.abs(scaled(t, v, args)) <= REST * magnitude) & (t > 0)
+
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(_tamed(scaled)),
+        diffrax.Kvaerno5(),
+        t0=0.0,
+        t1=FOREVER,
+        dt0=None,
+        y0=jnp.where(fine, u, 0.0) / scale,
+        args=traced,
+        saveat=diffrax.SaveAt(t1=True),
+        stepsize_controller=diffrax.PIDController(rtol=1e-10, atol=1e-13),
+        event=diffrax.Event(at_rest),
+        adjoint=diffrax.ForwardMode(),
+        max_steps=IMPLICIT_STEPS,
+        throw=False,
+    )
+    reached = solution.result == diffrax.RESULTS.event_occurred
+    end: Any = solution.ys
+    return end[0] * scale, fine & reached
 
 
 def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps) -> Advance:
@@ -102,7 +153,8 @@ def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps) -> A
 
     def scaled(t, v, traced):
         p, fine, scale = eqx.combine(traced, plain)
-        t = jnp.minimum(t, segment.latest)  # the last stage must not see the next segment
+        # The first and the last stage must not see the neighbouring segments.
+        t = jnp.clip(t, segment.earliest, segment.latest)
         return jnp.where(fine, f(t, v * scale, p), 0.0) / scale
 
     forward = mode == "forward"
@@ -135,6 +187,48 @@ def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps) -> A
     return Advance(states, end, fine, (steps, kept.get("times")))
 
 
+def _advance_moving(segment, f, u, p, fine, *options) -> Advance:
+    """[a, b] in parts that end at times τ(p): each is [0, 1] in its own time s.
+
+    With t = τ_i + (τ_{i+1} − τ_i) s the ends are fixed and the derivative in τ is that of the
+    right-hand side.
+    """
+    a, b = segment.start, segment.end
+    times = jnp.stack([jnp.asarray(moving(p), float) for moving in segment.moving])
+    times = jnp.clip(jnp.where(jnp.isnan(times), b, times), a, b)
+    ends = jnp.concatenate([jnp.array([a]), jnp.sort(times), jnp.array([b])])
+
+    def stretched(s, u, given):
+        p, low, width = given
+        inside = ROUNDING * jnp.abs(low + width)
+        t = jnp.clip(low + width * s, low + inside, low + width - inside)
+        return width * f(t, u, p)
+
+    x, steps, kept = jnp.asarray(segment.x), 0, []
+    states = jnp.zeros((len(segment.x), *u.shape))
+    for low, high in itertools.pairwise(ends):
+        width = high - low
+        safe = jnp.where(width > 0, width, 1.0)
+        share = jnp.clip((x - low) / safe, 0.0, 1.0)
+        fixed = jax.lax.stop_gradient(share)
+        part = Segment(0.0, 1.0, fixed, ())  # pyright: ignore[reportArgumentType]: traced
+
+        # Arguments, and not closed over: see `_advance`.
+        given = (p, low, width)
+        taken = _advance(part, stretched, u, given, fine, *options)
+        u, fine = taken.end, fine & taken.fine
+        here = taken.states
+        if len(segment.x):
+            # The derivative at a fixed t: the part's own time s there moves with its ends.
+            slope = jax.vmap(stretched, in_axes=(0, 0, None))(fixed, here, given)
+            here = here + slope * (share - fixed)[:, None]
+        states = jnp.where((x >= low)[:, None], here, states)
+        steps = steps + taken.extra[0]
+        if taken.extra[1] is not None:
+            kept.append(low + width * taken.extra[1])
+    return Advance(states, u, fine, (steps, jnp.concatenate(kept) if kept else None))
+
+
 def _tamed(field):
     """The field with finite slopes and finite derivatives.
 
@@ -160,15 +254,11 @@ def _tamed(field):
 
 
 def _controller(segment: Segment, method: str, rtol: Any):
-    # The PI controller rejects far fewer steps of an implicit method; an explicit one has no need.
-    pcoeff, icoeff = (0.0, 1.0) if method == "explicit" else (0.3, 0.3)
     controller = diffrax.PIDController(
         rtol=rtol,
         atol=ABSOLUTE * rtol,
         dtmin=SHORTEST * (segment.end - segment.start),
         force_dtmin=False,
-        pcoeff=pcoeff,
-        icoeff=icoeff,
     )
     if method == "explicit" or len(segment.x) == 0:
         return controller

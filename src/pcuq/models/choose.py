@@ -22,12 +22,12 @@ import numpy as np
 from pcuq.errors import ComputationError, InputError
 from pcuq.models import adaptive, mesh
 from pcuq.models.base import Solver
-from pcuq.models.segments import Segment, cut
+from pcuq.models.segments import Segment, begin, cut
 
 if TYPE_CHECKING:
     from pcuq.models.ode import ODEModel
 
-METHODS = ("auto", "mesh", *adaptive.METHODS)
+METHODS = ("auto", "adaptive", "mesh", *adaptive.METHODS)
 MESH_TOLERANCE = 1e-4
 ADAPTIVE_TOLERANCE = 1e-8
 MOST_STEPS = 20_000
@@ -38,6 +38,7 @@ STIFF = 50
 MUCH_HARDER = 4
 ROUNDS = 8
 LANES = 64  # solved together: a survey of any number of values up to it is compiled once
+SMALLEST = 1e-3
 
 
 class Survey(NamedTuple):
@@ -92,14 +93,15 @@ class Surveyor:
     def _first_scale(self, values) -> np.ndarray:
         """Before anything is known: the initial state, or where its slope leads, or 1."""
 
-        def magnitude(values):
-            p = {**self.model.constants, **values}
-            u = self.model.initial_state(p)
+        def magnitude(values, _):
+            p, u, _, _ = begin(self.model, values)
             slope = self.model.derivative(self.model.t0, u, p)
-            span = self.segments[-1].end - self.model.t0
+            ends = [segment.end for segment in self.segments if np.isfinite(segment.end)]
+            span = max([*ends, self.model.t0]) - self.model.t0
             return jnp.max(jnp.abs(u)), jnp.max(jnp.abs(slope)) * span
 
-        start, reach = map(np.asarray, jax.jit(jax.vmap(magnitude))(values))
+        lanes = jnp.zeros(next(map(len, values.values()), 1))  # one where nothing is fitted
+        start, reach = map(np.asarray, jax.jit(jax.vmap(magnitude))(values, lanes))
         size = np.where(np.isfinite(start) & (start > 0), start, reach)
         size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
         return np.broadcast_to(size[:, None], (len(size), len(self.model.states)))
@@ -147,6 +149,13 @@ def choose(
     survey = surveyor_of(model, x)
     segments = survey.segments
     wants_mesh = method == "mesh" or (method == "auto" and representatives is not None)
+    if model.rest is not None or any(s.moving or s.end == np.inf for s in segments):
+        if method == "mesh":
+            raise InputError(
+                "a mesh needs fixed times, and this model switches at a time that depends on "
+                "fitted parameters, or comes to rest: use method='auto'."
+            )
+        wants_mesh = False
     values = _as_values(model, representatives)
     tolerance = tolerance or (MESH_TOLERANCE if wants_mesh else ADAPTIVE_TOLERANCE)
 
@@ -168,26 +177,41 @@ def choose(
 
     rough = max(tolerance, 1e-6)
     first = survey(values, "implicit" if method == "implicit" else "explicit", rough)
-    if method == "auto":
+    if method in ("auto", "adaptive"):
         method = "implicit" if _is_stiff(survey, values, first, rough) else "explicit"
+        if method == "implicit":
+            # The magnitudes are those of solves that succeed, and the first ones may have failed.
+            first = survey(values, method, rough)
     fine = first.fine if first.fine.any() else np.ones_like(first.fine)
     scale = np.median(first.scale[fine], axis=0)
+    scale = _bearable(scale, method)
     info = {"representatives": len(fine), "failed": int(np.sum(~first.fine))}
     return adaptive.AdaptiveSolver(model, segments, method, tolerance, scale, mode, info)
 
 
 def accurate(surveyor: Surveyor, values: dict[str, Any], rtol: float) -> Survey:
     """An accurate solve by whichever method can do it; a little less so if neither can."""
-    for accuracy, method in itertools.product((rtol, 100 * rtol), adaptive.METHODS):
+    for accuracy, method in itertools.product((rtol, 1e2 * rtol, 1e4 * rtol), adaptive.METHODS):
         first = surveyor(values, method, 1e-6)
         if first.fine.all():
-            last = surveyor(values, method, accuracy, first.scale)
+            last = surveyor(values, method, accuracy, _bearable(first.scale, method))
             if last.fine.all():
                 return last
     raise ComputationError(
         "the model could not be solved: the solution explodes, is not finite, or takes more than "
         f"{adaptive.EXPLICIT_STEPS} steps; check the right-hand side at these parameter values."
     )
+
+
+def _bearable(scale: np.ndarray, method: str) -> np.ndarray:
+    """The magnitudes that errors are held against.
+
+    In a stiff model tiny states are fast ones that follow the others: to hold them to their own
+    magnitude takes an implicit method many times the steps, down to rounding errors.
+    """
+    if method == "explicit":
+        return scale
+    return np.maximum(scale, SMALLEST * np.max(scale, axis=-1, keepdims=True))
 
 
 def _as_values(model: ODEModel, representatives: Mapping[str, Any] | None) -> dict[str, Any]:

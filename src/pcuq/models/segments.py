@@ -1,8 +1,9 @@
 """Time cut where something happens: between two cuts the right-hand side is smooth.
 
-Cuts are the model's breaks and the times of its interventions. A solver only has to advance the
-state over one segment [start, end); here the segments are made and walked, and the interventions
-applied. Outputs exactly at a cut are those after the change.
+Cuts are the model's breaks and jumps and the times of its interventions. A solver only has to
+advance the state over one segment [start, end); here the segments are made and walked, and the
+changes applied. Outputs exactly at a cut are those after the change. A break that depends on
+fitted parameters moves with them: it is no cut, and the solver restarts there within a segment.
 """
 
 from __future__ import annotations
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
     from pcuq.models.ode import ODEModel
 
 Derivative = Callable[[Any, Array, dict[str, Any]], Array]  # (t, u, p) → du/dt
+Times = Callable[[dict[str, Any], float], Any]  # (p, end) → times up to end, inf for never
+# (du/dt, u, p, t) → the state of rest that is reached from u at t, and whether it is
+Settle = Callable[[Derivative, Array, dict[str, Any], Any], tuple[Array, Array]]
+# A condition in time may switch a rounding error beside the cut.
+ROUNDING = 4 * np.finfo(float).eps
+
+
+class Jump(NamedTuple):
+    """u ← change(t, u before all jumps at t, u, p) at times that constants determine."""
+
+    times: Times
+    change: Callable[[Any, Array, Array, dict[str, Any]], Array]
 
 
 class Segment(NamedTuple):
@@ -31,11 +44,22 @@ class Segment(NamedTuple):
     end: float
     x: np.ndarray
     changes: tuple[Intervention, ...]  # applied at the start
+    jumps: tuple[Jump, ...] = ()  # after them
+    moving: tuple[Callable[[dict[str, Any]], Any], ...] = ()  # p → a time to restart at
+
+    @property
+    def earliest(self) -> float:
+        """The first time at which the right-hand side belongs to this segment."""
+        return min(self.start + ROUNDING * abs(self.start), self.middle)
 
     @property
     def latest(self) -> float:
-        """The last time at which the right-hand side belongs to this segment."""
-        return max(self.start, float(np.nextafter(self.end, -np.inf)))
+        """The last such time."""
+        return max(self.end - ROUNDING * abs(self.end), self.middle)
+
+    @property
+    def middle(self) -> float:
+        return 0.5 * (self.start + self.end)
 
 
 class Advance(NamedTuple):
@@ -57,14 +81,14 @@ class Walk(NamedTuple):
 
 
 def as_times(x: Any, t0: float) -> np.ndarray:
-    """Sorted distinct finite times, none before t0."""
+    """Sorted distinct times, none before t0; the last may be inf, the state of rest."""
     try:
         times = np.asarray(x, dtype=float)
     except (TypeError, ValueError):
         times = np.zeros((0, 0))
-    if times.ndim != 1 or times.size == 0 or not np.all(np.isfinite(times)):
+    if times.ndim != 1 or times.size == 0 or not np.all(times > -np.inf):
         raise InputError(
-            "an ODEModel is solved at a 1-D array of finite times: got "
+            "an ODEModel is solved at a 1-D array of finite times, or inf for rest: got "
             f"{'None' if x is None else f'shape {np.shape(x)}'}."
         )
     if np.any(np.diff(times) <= 0):
@@ -79,16 +103,69 @@ def as_times(x: Any, t0: float) -> np.ndarray:
 
 def cut(model: ODEModel, x: np.ndarray) -> tuple[Segment, ...]:
     """The segments from t0 to the last output."""
-    last = float(x[-1])
-    events = {c.at for c in model.interventions if c.at is not None} | set(model.breaks)
+    finite = x[np.isfinite(x)]
+    last = float(finite[-1]) if len(finite) else model.t0
+    if len(finite) < len(x):  # whatever happens, it happens before the model is at rest
+        last = max([last, *_fixed_times(model, last)])
+    breaks, moving = find_breaks(model, last)
+    jumps = [(jump, _jump_times(model, jump, last)) for jump in model.jumps]
+    events = {c.at for c in model.interventions if c.at is not None}
+    events |= breaks | {time for _, times in jumps for time in times}
     starts = [model.t0, *sorted(time for time in events if model.t0 < time <= last)]
     ends = [*starts[1:], last]
     segments = []
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         inside = (x >= start) & ((x < end) | (i == len(starts) - 1))
         changes = tuple(c for c in model.interventions if c.at == start)
-        segments.append(Segment(start, end, x[inside], changes))
+        due = tuple(jump for jump, times in jumps if start in times)
+        segments.append(Segment(start, end, x[inside & np.isfinite(x)], changes, due, moving))
+    if len(finite) < len(x):
+        segments.append(Segment(last, np.inf, x[len(finite) :], ()))
     return tuple(segments)
+
+
+def _fixed_times(model: ODEModel, last: float) -> list[float]:
+    """When something happens at a time that is known, be it after `last`."""
+    times = [c.at for c in model.interventions if c.at is not None]
+    return [*times, *find_breaks(model, last)[0]]
+
+
+def phases(model: ODEModel, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """p as it is from the start, and after each later change of it."""
+    p = {**model.constants, **values}
+    changes = [change for change in model.interventions if change.at is None]
+    changes += sorted((c for c in model.interventions if c.at is not None), key=lambda c: c.at or 0)
+    found = []
+    for i, change in enumerate(changes):
+        p = _change_parameters(p, change)
+        if change.at is not None or i == len(changes) - 1 or changes[i + 1].at is not None:
+            found.append(p)
+    return found or [p]
+
+
+def find_breaks(model: ODEModel, last: float) -> tuple[set[float], tuple[Callable, ...]]:
+    """Times at which to cut, and functions of p for those that move with fitted parameters."""
+    fixed = {time for time in model.breaks if not callable(time)}
+    moving = []
+    # NaN for what is fitted: a time that comes out NaN depends on it.
+    unknown = phases(model, dict.fromkeys(model.parameters, np.nan))
+    for function in filter(callable, model.breaks):
+        found = np.stack([np.atleast_1d(np.asarray(function(p, last))) for p in unknown])
+        fixed |= set(found[np.isfinite(found)].tolist())
+        for i in np.flatnonzero(np.isnan(found).any(axis=0)):
+            moving.append(lambda p, f=function, i=i: jnp.atleast_1d(jnp.asarray(f(p, last)))[i])
+    return fixed, tuple(moving)
+
+
+def _jump_times(model: ODEModel, jump: Jump, last: float) -> tuple[float, ...]:
+    p = phases(model, dict.fromkeys(model.parameters, np.nan))[0]
+    times = np.atleast_1d(np.asarray(jump.times(p, last), dtype=float))
+    if np.isnan(times).any():
+        raise InputError(
+            "the time of an event depends on a fitted parameter, which is not supported: make "
+            "that parameter a constant."
+        )
+    return tuple(times[(times >= model.t0) & (times <= last)].tolist())
 
 
 def walk(
@@ -96,22 +173,18 @@ def walk(
     segments: tuple[Segment, ...],
     values: dict[str, Any],
     advance: Callable[[int, Segment, Derivative, Array, dict[str, Any]], Advance],
+    settle: Settle | None = None,
 ) -> Walk:
     """Initial state, then segment by segment: apply the changes, advance, observe."""
-    p: dict[str, Any] = {**model.constants, **{name: values[name] for name in model.parameters}}
-    from_start = tuple(change for change in model.interventions if change.at is None)
-    for change in from_start:
-        p = _change_parameters(p, change)
-    u = model.initial_state(p)
-    held = np.zeros(len(model.states), dtype=bool)
-    for change in from_start:
-        u, held = _change_states(model.states, u, held, change)
-
-    states, outputs, extras, fine = [], [], [], jnp.bool_(True)
+    p, u, held, fine = begin(model, values, settle)
+    states, outputs, extras = [], [], []
     for index, segment in enumerate(segments):
         for change in segment.changes:
+            u, held = _change_states(model.states, u, held, change, p)
             p = _change_parameters(p, change)
-            u, held = _change_states(model.states, u, held, change)
+        before = u
+        for jump in segment.jumps:
+            u = jump.change(segment.start, before, u, p)
         taken = advance(index, segment, _derivative(model, held), u, p)
         # Looked at before the next change: a reset must not hide that the state was lost.
         u, fine = taken.end, fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
@@ -120,6 +193,44 @@ def walk(
             states.append(taken.states)
             outputs.append(_observe(model, segment.x, taken.states, p))
     return Walk(jnp.concatenate(states), jnp.concatenate(outputs), fine, tuple(extras))
+
+
+def begin(
+    model: ODEModel, values: dict[str, Any], settle: Settle | None = None
+) -> tuple[dict[str, Any], Array, np.ndarray, Array]:
+    """p, the initial state, which states are held, and whether all is fine.
+
+    Where the model starts from rest, `settle` brings it there; without `settle` it does not rest.
+    """
+    plain: dict[str, Any] = {**model.constants, **{name: values[name] for name in model.parameters}}
+    from_start = tuple(change for change in model.interventions if change.at is None)
+    fine = jnp.bool_(True)
+    if model.rest is None or settle is None:
+        p, u, held = _initial(model, plain, from_start)
+        return p, u, held, fine
+    p, u, held = _initial(model, plain, model.rest.changes)
+    u, fine = settle(_derivative(model, held), u, p, model.t0)
+    p, held = plain, np.zeros(len(model.states), dtype=bool)
+    for change in from_start:
+        u, held = _change_states(model.states, u, held, change, p)
+        p = _change_parameters(p, change)
+    return p, u, held, fine
+
+
+def _initial(model: ODEModel, p: dict[str, Any], changes: tuple[Intervention, ...]):
+    """p and the initial state under what is done from the start."""
+    # States that are set: other initial values may follow from them.
+    given: dict[str, Any] = {}
+    for change in changes:
+        named = [name for name in change.set if name in model.states]
+        given |= {name: change.apply(name, None, p) for name in named}
+        p = _change_parameters(p, change)
+    u = model.initial_state(p | given)
+    held = np.zeros(len(model.states), dtype=bool)
+    before = p
+    for change in changes:
+        u, held = _change_states(model.states, u, held, change, before)
+    return p, u, held
 
 
 def _derivative(model: ODEModel, held: np.ndarray) -> Derivative:
@@ -135,13 +246,13 @@ def _observe(model: ODEModel, x: np.ndarray, states: Array, p: dict[str, Any]) -
 
 
 def _change_parameters(p: dict[str, Any], change: Intervention) -> dict[str, Any]:
-    return p | {name: change.apply(name, p[name]) for name in change.names if name in p}
+    return p | {name: change.apply(name, p[name], p) for name in change.names if name in p}
 
 
 def _change_states(
-    names: tuple[str, ...], u: Array, held: np.ndarray, change: Intervention
+    names: tuple[str, ...], u: Array, held: np.ndarray, change: Intervention, p: dict[str, Any]
 ) -> tuple[Array, np.ndarray]:
     for i, name in enumerate(names):
         if name in change.names:
-            u = u.at[i].set(change.apply(name, u[i]))
+            u = u.at[i].set(change.apply(name, u[i], p))
     return u, held | (np.isin(names, change.names) & change.hold)
