@@ -215,10 +215,11 @@ class Parameter:
 class Parameters(Mapping[str, Parameter]):
     """The named parameters of a model, in order: θ[i] belongs to the i-th name."""
 
-    def __init__(self, parameters: Mapping[str, Parameter]):
+    def __init__(self, parameters: Mapping[str, Parameter], may_be_none: bool = False):
+        """`may_be_none`: for a model that is simulated and not fitted."""
         if isinstance(parameters, Parameters):
             parameters = parameters._items
-        if not isinstance(parameters, Mapping) or not parameters:
+        if not isinstance(parameters, Mapping) or not (parameters or may_be_none):
             raise InputError(
                 "`parameters` needs a mapping from name to pcuq.Parameter with at least one "
                 f"entry: got {parameters!r}."

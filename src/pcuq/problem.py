@@ -48,6 +48,11 @@ class Problem:
                     "`model` needs a pcuq.ODEModel, pcuq.FunctionModel or the like: got "
                     f"{type(self.model).__name__}."
                 )
+        if not len(self.model.parameters):
+            raise InputError(
+                "a problem needs at least one parameter to infer, and the model has none: say "
+                "which of its constants are unknown with `parameters={name: pcuq.Parameter(...)}`."
+            )
         if not isinstance(self.data, Data):
             raise InputError(f"`data` needs a pcuq.Data: got {type(self.data).__name__}.")
         if self.kernel is None:

@@ -7,6 +7,7 @@ everything is finite: with NaN in the right-hand side diffrax may report success
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import diffrax
@@ -17,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from pcuq.models import base
-from pcuq.models.segments import Advance, Derivative, Segment, Walk, walk
+from pcuq.models.segments import ROUNDING, Advance, Derivative, Segment, Walk, walk
 
 if TYPE_CHECKING:
     from pcuq.models.ode import ODEModel
@@ -85,7 +86,8 @@ def integrate(
         if segment.end <= segment.start:
             states = jnp.broadcast_to(u, (len(segment.x), *u.shape))
             return Advance(states, u, jnp.bool_(True), (jnp.array(0), jnp.full(1, jnp.inf)))
-        taken = _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps)
+        take = _advance_moving if segment.moving else _advance
+        taken = take(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps)
         fine = fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
         return taken
 
@@ -102,7 +104,8 @@ def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps) -> A
 
     def scaled(t, v, traced):
         p, fine, scale = eqx.combine(traced, plain)
-        t = jnp.minimum(t, segment.latest)  # the last stage must not see the next segment
+        # The first and the last stage must not see the neighbouring segments.
+        t = jnp.clip(t, segment.earliest, segment.latest)
         return jnp.where(fine, f(t, v * scale, p), 0.0) / scale
 
     forward = mode == "forward"
@@ -133,6 +136,48 @@ def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps) -> A
     states = kept["states"] * scale if len(segment.x) else jnp.zeros((0, *u.shape))
     steps = solution.stats["num_accepted_steps"]
     return Advance(states, end, fine, (steps, kept.get("times")))
+
+
+def _advance_moving(segment, f, u, p, fine, *options) -> Advance:
+    """[a, b] in parts that end at times τ(p): each is [0, 1] in its own time s.
+
+    With t = τ_i + (τ_{i+1} − τ_i) s the ends are fixed and the derivative in τ is that of the
+    right-hand side.
+    """
+    a, b = segment.start, segment.end
+    times = jnp.stack([jnp.asarray(moving(p), float) for moving in segment.moving])
+    times = jnp.clip(jnp.where(jnp.isnan(times), b, times), a, b)
+    ends = jnp.concatenate([jnp.array([a]), jnp.sort(times), jnp.array([b])])
+
+    def stretched(s, u, given):
+        p, low, width = given
+        inside = ROUNDING * jnp.abs(low + width)
+        t = jnp.clip(low + width * s, low + inside, low + width - inside)
+        return width * f(t, u, p)
+
+    x, steps, kept = jnp.asarray(segment.x), 0, []
+    states = jnp.zeros((len(segment.x), *u.shape))
+    for low, high in itertools.pairwise(ends):
+        width = high - low
+        safe = jnp.where(width > 0, width, 1.0)
+        share = jnp.clip((x - low) / safe, 0.0, 1.0)
+        fixed = jax.lax.stop_gradient(share)
+        part = Segment(0.0, 1.0, fixed, ())  # pyright: ignore[reportArgumentType]: traced
+
+        # Arguments, and not closed over: see `_advance`.
+        given = (p, low, width)
+        taken = _advance(part, stretched, u, given, fine, *options)
+        u, fine = taken.end, fine & taken.fine
+        here = taken.states
+        if len(segment.x):
+            # The derivative at a fixed t: the part's own time s there moves with its ends.
+            slope = jax.vmap(stretched, in_axes=(0, 0, None))(fixed, here, given)
+            here = here + slope * (share - fixed)[:, None]
+        states = jnp.where((x >= low)[:, None], here, states)
+        steps = steps + taken.extra[0]
+        if taken.extra[1] is not None:
+            kept.append(low + width * taken.extra[1])
+    return Advance(states, u, fine, (steps, jnp.concatenate(kept) if kept else None))
 
 
 def _tamed(field):

@@ -22,7 +22,7 @@ import numpy as np
 from pcuq.errors import ComputationError, InputError
 from pcuq.models import adaptive, mesh
 from pcuq.models.base import Solver
-from pcuq.models.segments import Segment, cut
+from pcuq.models.segments import Segment, begin, cut
 
 if TYPE_CHECKING:
     from pcuq.models.ode import ODEModel
@@ -87,14 +87,14 @@ class Surveyor:
     def _first_scale(self, values) -> np.ndarray:
         """Before anything is known: the initial state, or where its slope leads, or 1."""
 
-        def magnitude(values):
-            p = {**self.model.constants, **values}
-            u = self.model.initial_state(p)
+        def magnitude(values, _):
+            p, u, _ = begin(self.model, values)
             slope = self.model.derivative(self.model.t0, u, p)
             span = self.segments[-1].end - self.model.t0
             return jnp.max(jnp.abs(u)), jnp.max(jnp.abs(slope)) * span
 
-        start, reach = map(np.asarray, jax.jit(jax.vmap(magnitude))(values))
+        lanes = jnp.zeros(next(map(len, values.values()), 1))  # one where nothing is fitted
+        start, reach = map(np.asarray, jax.jit(jax.vmap(magnitude))(values, lanes))
         size = np.where(np.isfinite(start) & (start > 0), start, reach)
         size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
         return np.broadcast_to(size[:, None], (len(size), len(self.model.states)))
@@ -115,6 +115,13 @@ def choose(
         raise InputError(f"`tolerance` needs a number between 0 and 1: got {tolerance!r}.")
     segments = cut(model, x)
     wants_mesh = method == "mesh" or (method == "auto" and representatives is not None)
+    if any(segment.moving for segment in segments):
+        if method == "mesh":
+            raise InputError(
+                "a mesh needs fixed times, and this model switches at a time that depends on "
+                "fitted parameters: use method='auto'."
+            )
+        wants_mesh = False
     values = _as_values(model, representatives)
     survey = Surveyor(model, segments)
     tolerance = tolerance or (MESH_TOLERANCE if wants_mesh else ADAPTIVE_TOLERANCE)

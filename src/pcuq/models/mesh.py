@@ -73,7 +73,8 @@ class MeshSolver:
 def make_grid(segment: Segment, nodes: np.ndarray) -> Grid:
     """The grid on `nodes`, which go from the segment's start to its end over all its outputs."""
     steps = np.diff(nodes)
-    times = np.minimum(nodes[:-1, None] + steps[:, None] * NODES, segment.latest)
+    times = nodes[:-1, None] + steps[:, None] * NODES
+    times = np.clip(times, segment.earliest, segment.latest)
     return Grid(times, steps, np.searchsorted(nodes, segment.x))
 
 

@@ -21,7 +21,8 @@ from pcuq.models.choose import Surveyor, accurate, choose
 from pcuq.models.segments import as_times, cut
 from pcuq.parameters import Parameters
 
-SIMULATE_RTOL = 1e-9
+# Some models amplify errors ten-thousandfold.
+SIMULATE_RTOL = 1e-11
 Function = Callable[..., Any]
 
 
@@ -35,7 +36,8 @@ class ODEModel:
     function of p that returns either.
     `observe(t, u, p)`: the outputs (d,), likewise; without it the outputs are the states.
     `constants`: named numbers that are not fitted. `breaks`: times at which rhs jumps, such as the
-    ends of an infusion; the solver restarts there exactly.
+    ends of an infusion, or functions (p, end) -> times; the solver restarts there exactly. `jumps`:
+    times at which the state changes at once (pcuq.models.segments.Jump).
     `states`: names; by default the keys of `initial`, else the outputs if there is no `observe`,
     else u0, u1, ... `report(t, u, p)`: {id: scalar}, more quantities for `simulate` alone.
     `interventions` are added by `do`.
@@ -52,6 +54,7 @@ class ODEModel:
     states: Any = None
     breaks: Any = ()
     report: Any = None
+    jumps: Any = ()
     interventions: tuple[Intervention, ...] = ()
 
     @x64
@@ -60,9 +63,13 @@ class ODEModel:
             function = getattr(self, name)
             if not (callable(function) or (function is None and name != "rhs")):
                 raise InputError(f"`{name}` needs a function of (t, u, p): got {function!r}.")
-        self._fill(parameters=Parameters(self.parameters), t0=_time("t0", self.t0))
+        self._fill(
+            parameters=Parameters(self.parameters, may_be_none=True), t0=_time("t0", self.t0)
+        )
         self._fill(constants=base.as_constants(self.constants, self.parameters))
-        self._fill(breaks=tuple(sorted({_time("breaks", b) for b in self.breaks})))
+        moving = tuple(b for b in self.breaks if callable(b))
+        fixed = {_time("breaks", b) for b in self.breaks if not callable(b)}
+        self._fill(breaks=(*sorted(fixed), *moving), jumps=tuple(self.jumps))
         self._fill(states=self._state_names())
         if self.outputs is None and self.observe is not None:
             raise InputError("`observe` needs `outputs`: the names of what it returns.")

@@ -1,8 +1,9 @@
 """Time cut where something happens: between two cuts the right-hand side is smooth.
 
-Cuts are the model's breaks and the times of its interventions. A solver only has to advance the
-state over one segment [start, end); here the segments are made and walked, and the interventions
-applied. Outputs exactly at a cut are those after the change.
+Cuts are the model's breaks and jumps and the times of its interventions. A solver only has to
+advance the state over one segment [start, end); here the segments are made and walked, and the
+changes applied. Outputs exactly at a cut are those after the change. A break that depends on
+fitted parameters moves with them: it is no cut, and the solver restarts there within a segment.
 """
 
 from __future__ import annotations
@@ -22,6 +23,16 @@ if TYPE_CHECKING:
     from pcuq.models.ode import ODEModel
 
 Derivative = Callable[[Any, Array, dict[str, Any]], Array]  # (t, u, p) → du/dt
+Times = Callable[[dict[str, Any], float], Any]  # (p, end) → times up to end, inf for never
+# A condition in time may switch a rounding error beside the cut.
+ROUNDING = 4 * np.finfo(float).eps
+
+
+class Jump(NamedTuple):
+    """u ← change(t, u before all jumps at t, u, p) at times that constants determine."""
+
+    times: Times
+    change: Callable[[Any, Array, Array, dict[str, Any]], Array]
 
 
 class Segment(NamedTuple):
@@ -31,11 +42,22 @@ class Segment(NamedTuple):
     end: float
     x: np.ndarray
     changes: tuple[Intervention, ...]  # applied at the start
+    jumps: tuple[Jump, ...] = ()  # after them
+    moving: tuple[Callable[[dict[str, Any]], Any], ...] = ()  # p → a time to restart at
+
+    @property
+    def earliest(self) -> float:
+        """The first time at which the right-hand side belongs to this segment."""
+        return min(self.start + ROUNDING * abs(self.start), self.middle)
 
     @property
     def latest(self) -> float:
-        """The last time at which the right-hand side belongs to this segment."""
-        return max(self.start, float(np.nextafter(self.end, -np.inf)))
+        """The last such time."""
+        return max(self.end - ROUNDING * abs(self.end), self.middle)
+
+    @property
+    def middle(self) -> float:
+        return 0.5 * (self.start + self.end)
 
 
 class Advance(NamedTuple):
@@ -80,15 +102,57 @@ def as_times(x: Any, t0: float) -> np.ndarray:
 def cut(model: ODEModel, x: np.ndarray) -> tuple[Segment, ...]:
     """The segments from t0 to the last output."""
     last = float(x[-1])
-    events = {c.at for c in model.interventions if c.at is not None} | set(model.breaks)
+    breaks, moving = _breaks(model, last)
+    jumps = [(jump, _jump_times(model, jump, last)) for jump in model.jumps]
+    events = {c.at for c in model.interventions if c.at is not None}
+    events |= breaks | {time for _, times in jumps for time in times}
     starts = [model.t0, *sorted(time for time in events if model.t0 < time <= last)]
     ends = [*starts[1:], last]
     segments = []
     for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
         inside = (x >= start) & ((x < end) | (i == len(starts) - 1))
         changes = tuple(c for c in model.interventions if c.at == start)
-        segments.append(Segment(start, end, x[inside], changes))
+        due = tuple(jump for jump, times in jumps if start in times)
+        segments.append(Segment(start, end, x[inside], changes, due, moving))
     return tuple(segments)
+
+
+def phases(model: ODEModel, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """p as it is from the start, and after each later change of it."""
+    p = {**model.constants, **values}
+    changes = [change for change in model.interventions if change.at is None]
+    changes += sorted((c for c in model.interventions if c.at is not None), key=lambda c: c.at or 0)
+    found = []
+    for i, change in enumerate(changes):
+        p = _change_parameters(p, change)
+        if change.at is not None or i == len(changes) - 1 or changes[i + 1].at is not None:
+            found.append(p)
+    return found or [p]
+
+
+def _breaks(model: ODEModel, last: float):
+    """Times at which to cut, and functions of p for those that move with fitted parameters."""
+    fixed = {time for time in model.breaks if not callable(time)}
+    moving = []
+    # NaN for what is fitted: a time that comes out NaN depends on it.
+    unknown = phases(model, dict.fromkeys(model.parameters, np.nan))
+    for function in filter(callable, model.breaks):
+        found = np.stack([np.atleast_1d(np.asarray(function(p, last))) for p in unknown])
+        fixed |= set(found[np.isfinite(found)].tolist())
+        for i in np.flatnonzero(np.isnan(found).any(axis=0)):
+            moving.append(lambda p, f=function, i=i: jnp.atleast_1d(jnp.asarray(f(p, last)))[i])
+    return fixed, tuple(moving)
+
+
+def _jump_times(model: ODEModel, jump: Jump, last: float) -> tuple[float, ...]:
+    p = phases(model, dict.fromkeys(model.parameters, np.nan))[0]
+    times = np.atleast_1d(np.asarray(jump.times(p, last), dtype=float))
+    if np.isnan(times).any():
+        raise InputError(
+            "the time of an event depends on a fitted parameter, which is not supported: make "
+            "that parameter a constant."
+        )
+    return tuple(times[(times >= model.t0) & (times <= last)].tolist())
 
 
 def walk(
@@ -98,20 +162,15 @@ def walk(
     advance: Callable[[int, Segment, Derivative, Array, dict[str, Any]], Advance],
 ) -> Walk:
     """Initial state, then segment by segment: apply the changes, advance, observe."""
-    p: dict[str, Any] = {**model.constants, **{name: values[name] for name in model.parameters}}
-    from_start = tuple(change for change in model.interventions if change.at is None)
-    for change in from_start:
-        p = _change_parameters(p, change)
-    u = model.initial_state(p)
-    held = np.zeros(len(model.states), dtype=bool)
-    for change in from_start:
-        u, held = _change_states(model.states, u, held, change)
-
+    p, u, held = begin(model, values)
     states, outputs, extras, fine = [], [], [], jnp.bool_(True)
     for index, segment in enumerate(segments):
         for change in segment.changes:
             p = _change_parameters(p, change)
             u, held = _change_states(model.states, u, held, change)
+        before = u
+        for jump in segment.jumps:
+            u = jump.change(segment.start, before, u, p)
         taken = advance(index, segment, _derivative(model, held), u, p)
         # Looked at before the next change: a reset must not hide that the state was lost.
         u, fine = taken.end, fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
@@ -120,6 +179,24 @@ def walk(
             states.append(taken.states)
             outputs.append(_observe(model, segment.x, taken.states, p))
     return Walk(jnp.concatenate(states), jnp.concatenate(outputs), fine, tuple(extras))
+
+
+def begin(model: ODEModel, values: dict[str, Any]) -> tuple[dict[str, Any], Array, np.ndarray]:
+    """p, the initial state and which states are held, under what is done from the start."""
+    p: dict[str, Any] = {**model.constants, **{name: values[name] for name in model.parameters}}
+    from_start = tuple(change for change in model.interventions if change.at is None)
+    for change in from_start:
+        p = _change_parameters(p, change)
+    u = model.initial_state(p | _set_states(model.states, from_start))
+    held = np.zeros(len(model.states), dtype=bool)
+    for change in from_start:
+        u, held = _change_states(model.states, u, held, change)
+    return p, u, held
+
+
+def _set_states(names: tuple[str, ...], changes: tuple[Intervention, ...]) -> dict[str, Any]:
+    """States that are set from the start: other initial values may follow from them."""
+    return {name: value for c in changes for name, value in c.set.items() if name in names}
 
 
 def _derivative(model: ODEModel, held: np.ndarray) -> Derivative:
