@@ -5,6 +5,9 @@ fit = pcuq.fit(problem, regularisation=3e-5)
 fit.predict(times, do=pcuq.Intervention(scale={"k6": 0.01}))
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from pcuq.data import Data
 from pcuq.errors import ComputationError, InputError
 from pcuq.exact import solve_on_grid
@@ -36,7 +39,20 @@ from pcuq.predict import Prediction, prior_predictive
 from pcuq.problem import Problem
 from pcuq.result import Fit, load
 
+if TYPE_CHECKING:
+    from pcuq.io.sbml import from_sbml
+
 __version__ = "0.1.0"
+
+# What needs an extra is imported when it is asked for.
+_LAZY = {"from_sbml": "pcuq.io.sbml"}
+
+
+def __getattr__(name: str):
+    if name not in _LAZY:
+        raise AttributeError(f"module 'pcuq' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
 
 __all__ = [
     "ComputationError",
@@ -63,6 +79,7 @@ __all__ = [
     "RationalQuadraticKernel",
     "StudentT",
     "fit",
+    "from_sbml",
     "joint_log_density",
     "kappa",
     "load",

@@ -1,0 +1,1 @@
+"""Models and data from files: SBML and PEtab."""
