@@ -40,12 +40,13 @@ from pcuq.problem import Problem
 from pcuq.result import Fit, load
 
 if TYPE_CHECKING:
+    from pcuq.io.petab import from_petab
     from pcuq.io.sbml import from_sbml
 
 __version__ = "0.1.0"
 
 # What needs an extra is imported when it is asked for.
-_LAZY = {"from_sbml": "pcuq.io.sbml"}
+_LAZY = {"from_petab": "pcuq.io.petab", "from_sbml": "pcuq.io.sbml"}
 
 
 def __getattr__(name: str):
@@ -79,6 +80,7 @@ __all__ = [
     "RationalQuadraticKernel",
     "StudentT",
     "fit",
+    "from_petab",
     "from_sbml",
     "joint_log_density",
     "kappa",

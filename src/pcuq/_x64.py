@@ -23,10 +23,11 @@ def x64(function: Callable[P, R]) -> Callable[P, R]:
     return in_x64
 
 
-def x64_gradient(function: Callable[..., R]) -> Callable[..., R]:
+def x64_gradient(function: Callable[..., R], forward_mode: bool = False) -> Callable[..., R]:
     """`function` of float64 arrays, whose reverse derivative also runs in 64 bits.
 
     A derivative is taken when the caller asks for it, outside the function and its setting.
+    `forward_mode`: for a scalar function of one vector, part of which has no reverse derivative.
     """
     differentiable = jax.custom_vjp(function)
 
@@ -37,5 +38,17 @@ def x64_gradient(function: Callable[..., R]) -> Callable[..., R]:
         with jax.enable_x64(True):
             return pull(cotangent)
 
-    differentiable.defvjp(forward, backward)
+    def forward_by_columns(vector):
+        directions = jax.numpy.eye(len(vector))
+        push = jax.vmap(lambda v: jax.jvp(function, (vector,), (v,)), out_axes=(None, 0))
+        return push(directions)
+
+    def backward_by_columns(gradient, cotangent):
+        with jax.enable_x64(True):
+            return (cotangent * gradient,)
+
+    if forward_mode:
+        differentiable.defvjp(forward_by_columns, backward_by_columns)
+    else:
+        differentiable.defvjp(forward, backward)
     return differentiable

@@ -20,10 +20,10 @@ class Data:
     """n rows of measurements.
 
     `y` (n, d): values, NaN where missing. `x`: n times (or an (n, k) table of covariates), None
-    for independent data. `noise`: an sd, one per output, one per row and output, the name of a
-    parameter or one per output, or a noise model. `condition`: n labels of the experiment that a
-    row belongs to. `outputs`: which outputs of the model the columns are, by name; all of them,
-    in order, by default.
+    for independent data; the time inf is an ODE's state of rest. `noise`: an sd, one per output,
+    one per row and output, the name of a parameter or one per output, or a noise model.
+    `condition`: n labels of the experiment that a row belongs to. `outputs`: which outputs of the
+    model the columns are, by name; all of them, in order, by default.
     """
 
     y: Any
@@ -121,8 +121,10 @@ class Data:
                 f"`y` needs one row per `x`: got {n} rows for {len(x) if x.ndim else 1} covariates "
                 f"(x has shape {x.shape}); drop the time or mark the row NaN."
             )
-        if not np.isfinite(x).all():
-            raise InputError("`x` must be finite: drop rows without a covariate.")
+        if not (x > -np.inf).all():
+            raise InputError(
+                "`x` must be finite, or inf for an ODE at rest: drop rows without a covariate."
+            )
         return x
 
     def _check_noise(self):

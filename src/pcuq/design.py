@@ -146,7 +146,10 @@ def _neighbours(group_a, x_a, group_b, x_b, lengthscale: float):
         if lengthscale == 0:
             similarity = np.ones(len(left))
         else:
-            distance2 = ((x_a[left] - x_b[right]) ** 2).sum(axis=1)
+            a, b = x_a[left], x_b[right]
+            # Rest, at time inf, is near to itself alone.
+            apart = np.where(a == b, 0.0, a - np.where(a == b, 0.0, b))
+            distance2 = (apart**2).sum(axis=1)
             similarity = np.exp(-distance2 / (2 * lengthscale**2))
         lefts.append(left)
         rights.append(right)

@@ -27,7 +27,8 @@ KINDS = ("set", "scale", "shift")
 class Intervention:
     """A change of named quantities; see the module's text for its meaning.
 
-    `set`, `scale`, `shift`: {name: number}. `at`: the time from which it applies, None for the
+    `set`, `scale`, `shift`: {name: number}; a value in `set` may also be the name of a parameter or
+    constant, whose value it then is. `at`: the time from which it applies, None for the
     start. `hold=True`: the states in `set` are clamped to their value; only states may be held.
     With `at=None`, parameters and constants change before the initial state is computed from them,
     and states after that.
@@ -42,7 +43,8 @@ class Intervention:
 
     def __post_init__(self):
         for kind in KINDS:
-            object.__setattr__(self, kind, _numbers(kind, getattr(self, kind)))
+            numbers = _numbers(kind, getattr(self, kind), names=kind == "set")
+            object.__setattr__(self, kind, numbers)
         if not self.names:
             raise InputError(
                 "an Intervention needs something to change: give `set`, `scale` or `shift` as "
@@ -59,7 +61,7 @@ class Intervention:
             )
 
     def __hash__(self) -> int:
-        changes = tuple(tuple(sorted(getattr(self, kind).items())) for kind in KINDS)
+        changes = tuple(tuple(sorted(getattr(self, kind).items(), key=str)) for kind in KINDS)
         return hash((changes, self.at, self.hold))
 
     @property
@@ -67,15 +69,40 @@ class Intervention:
         """Every name that it changes, each once."""
         return tuple(dict.fromkeys(name for kind in KINDS for name in (getattr(self, kind) or {})))
 
-    def apply(self, name: str, value: Any) -> Any:
-        """z → a z + b: the changed value of the quantity `name`, unchanged if it is not named."""
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names that values are taken from."""
+        return tuple(value for value in self.set.values() if isinstance(value, str))
+
+    def apply(self, name: str, value: Any, p: Mapping[str, Any]) -> Any:
+        """z → a z + b: the changed value of the quantity `name`, unchanged if it is not named.
+
+        `p`: the parameters and constants before the change.
+        """
         if name in self.set:
             value = self.set[name]
+            value = p[value] if isinstance(value, str) else value
         if name in self.scale:
             value = self.scale[name] * value
         if name in self.shift:
             value = value + self.shift[name]
         return value
+
+
+@dataclass(frozen=True)
+class Equilibration:
+    """Before the start the model has come to rest under `changes`.
+
+    The interventions that follow it in a list apply to the state of rest; parameters and constants
+    are again as they were without `changes`.
+    """
+
+    changes: tuple[Intervention, ...] = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "changes", as_interventions(self.changes))
+        if any(change.at is not None for change in self.changes):
+            raise InputError("`changes` of an Equilibration hold at all times: leave `at` out.")
 
 
 def parse(text: str) -> Intervention:
@@ -104,6 +131,16 @@ def parse(text: str) -> Intervention:
     return Intervention(set={name: number}, at=at, hold=operator == ":=")
 
 
+def split(given: Any) -> tuple[Equilibration | None, tuple[Intervention, ...]]:
+    """What a list for `do` says of the time before the start, and the interventions in it."""
+    several = (given,) if isinstance(given, (Intervention, Equilibration)) else given
+    if isinstance(several, (list, tuple)):
+        rests = [item for item in several if isinstance(item, Equilibration)]
+        several = [item for item in several if not isinstance(item, Equilibration)]
+        return (rests[-1] if rests else None), as_interventions(several)
+    return None, as_interventions(several)
+
+
 def as_interventions(given: Intervention | Iterable[Intervention]) -> tuple[Intervention, ...]:
     """One intervention or several, as a tuple."""
     several = (given,) if isinstance(given, Intervention) else given
@@ -125,6 +162,12 @@ def check_names(
     """Refuse names that the model does not have, and `hold` on what is not a state."""
     adjustable, states = tuple(adjustable), tuple(states)
     for intervention in interventions:
+        for name in intervention.sources:
+            if name not in adjustable:
+                raise InputError(
+                    f"an Intervention sets a quantity to {name!r}, which is no parameter or "
+                    f"constant: this model has {', '.join(adjustable)}."
+                )
         for name in intervention.names:
             if name not in adjustable and name not in states:
                 raise InputError(
@@ -138,7 +181,7 @@ def check_names(
                 )
 
 
-def _numbers(kind: str, given: Mapping[str, float] | None) -> dict[str, float]:
+def _numbers(kind: str, given: Mapping[str, Any] | None, names: bool) -> dict[str, Any]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -146,7 +189,10 @@ def _numbers(kind: str, given: Mapping[str, float] | None) -> dict[str, float]:
     for name in given:
         if not isinstance(name, str) or not name:
             raise InputError(f"a name in `{kind}` must be a non-empty string: got {name!r}.")
-    return {name: _finite(f"{kind}[{name!r}]", value) for name, value in given.items()}
+    return {
+        name: value if names and isinstance(value, str) else _finite(f"{kind}[{name!r}]", value)
+        for name, value in given.items()
+    }
 
 
 def _finite(what: str, value: Any) -> float:

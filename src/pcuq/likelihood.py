@@ -7,6 +7,10 @@ constants included, in the units of the data: what Bayes and the starting fit us
 
 from __future__ import annotations
 
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -18,9 +22,22 @@ from pcuq.problem import Predictor, Problem
 
 @x64
 def log_likelihood(problem: Problem, theta) -> Float[Array, ""]:
-    """log p(y | θ), constants included; −∞ where the model cannot be solved."""
-    value = x64_gradient(log_likelihood_function(problem, problem.predictor()))
-    return value(point(problem, theta))
+    """log p(y | θ), constants included; −∞ where the model cannot be solved.
+
+    Solved with adaptive steps of the method that suits the problem's nominal point, if it has one.
+    """
+    return _accurate(problem)(point(problem, theta))
+
+
+@functools.lru_cache(maxsize=8)
+def _accurate(problem: Problem):
+    """Compiled once for a problem, which never changes."""
+    method = {} if problem.nominal is None else {"method": "adaptive"}
+    # A thread of its own: the caller may be tracing, and solvers are chosen by real solves.
+    with ThreadPoolExecutor(1) as elsewhere:
+        predictor = elsewhere.submit(problem.predictor, problem.nominal, **method).result()
+    value = jax.jit(log_likelihood_function(problem, predictor))
+    return x64_gradient(value, forward_mode=True)
 
 
 def log_likelihood_function(problem: Problem, predictor: Predictor):

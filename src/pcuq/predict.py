@@ -263,7 +263,7 @@ class _NoiseLaw:
             return known
         values = {**self.problem.model.constants, **self.problem.parameters.constrain(theta)}
         for change in self.changes:
-            values |= {k: change.apply(k, values[k]) for k in change.names if k in values}
+            values |= {k: change.apply(k, values[k], values) for k in change.names if k in values}
         computed = scale(
             values, np.zeros(len(w), dtype=int), w, None if x is None else jnp.asarray(x)
         )

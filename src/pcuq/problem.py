@@ -17,7 +17,7 @@ from pcuq._x64 import x64
 from pcuq.data import Data
 from pcuq.design import Design, Points, make_design, make_points
 from pcuq.errors import InputError
-from pcuq.interventions import Intervention
+from pcuq.interventions import Equilibration, Intervention
 from pcuq.kernels import GaussianKernel, Kernel
 from pcuq.parameters import Parameters
 
@@ -180,7 +180,8 @@ class Problem:
             )
         for label, change in self.conditions.items():
             changes = change if isinstance(change, (list, tuple)) else [change]
-            if not all(part is None or isinstance(part, Intervention) for part in changes):
+            known = (Intervention, Equilibration)
+            if not all(part is None or isinstance(part, known) for part in changes):
                 raise InputError(
                     f"condition {label!r} needs a pcuq.Intervention, a list of them or None."
                 )
@@ -198,6 +199,8 @@ class Problem:
             )
         start = getattr(self.model, "t0", None)
         if start is None:
+            if self.data.x is not None and not np.isfinite(self.data.x).all():
+                raise InputError("`x` must be finite: only an ODE model has a state of rest.")
             return
         if self.data.x is None or self.data.x.ndim != 1:
             raise InputError("data for an ODE model need one time per row: give `x`.")

@@ -55,7 +55,7 @@ def test_text_that_says_nothing_is_refused(text):
     [
         ({}, "something to change"),
         ({"set": {"k": np.inf}}, "finite"),
-        ({"set": {"k": "fast"}}, "finite"),
+        ({"scale": {"k": "fast"}}, "finite"),
         ({"set": {3: 1.0}}, "non-empty string"),
         ({"set": ["k"]}, "mapping"),
         ({"set": {"k": 1.0}, "at": np.nan}, "finite"),

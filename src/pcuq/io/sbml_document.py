@@ -84,13 +84,7 @@ def read(path: str | Path) -> Document:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"there is no SBML file {str(path)!r}: give the path of one.")
-    return _described(libsbml, libsbml.readSBMLFromFile(str(path)), path.name)
-
-
-def read_text(text: str, source: str = "the SBML text") -> Document:
-    """The model of a file's content; `source` is what messages call it."""
-    libsbml = import_libsbml()
-    return _described(libsbml, libsbml.readSBMLFromString(text), source)
+    return describe(libsbml.readSBMLFromFile(str(path)), path.name)
 
 
 def import_libsbml() -> Any:
@@ -104,7 +98,9 @@ def import_libsbml() -> Any:
     return libsbml
 
 
-def _described(libsbml: Any, document: Any, source: str) -> Document:
+def describe(document: Any, source: str) -> Document:
+    """The model of a libsbml document; `source` is what messages call it."""
+    libsbml = import_libsbml()
     _check_readable(libsbml, document, source)
     model = document.getModel()
     _refuse_packages(document, model, source)

@@ -31,6 +31,9 @@ IMPLICIT_STEPS = 16384
 ABSOLUTE = 1e-3
 # Stands for a slope that is not finite in an implicit solve: see `_tamed`.
 STEEPEST = 1e30
+# At rest, a state would change by less than this share if the time that has passed passed again.
+REST = 1e-8
+FOREVER = 1e15
 # Smaller steps, relative to the segment, mean that the solution has blown up.
 SHORTEST = 1e-20
 
@@ -48,7 +51,9 @@ class AdaptiveSolver:
         mode: str = "forward",
         info: dict[str, Any] | None = None,
     ):
-        inner = "forward" if method == "implicit" else mode
+        rests = model.rest is not None or segments[-1].end == np.inf
+        by_jacobian = method == "implicit" or rests
+        inner = "forward" if by_jacobian else mode
 
         def solve(values):
             taken = integrate(model, segments, values, method, rtol, scale, mode=inner)
@@ -58,7 +63,7 @@ class AdaptiveSolver:
             self._solve = base.guarded(solve)
         else:
             # Backward through an implicit solve, one NaN makes the linear solver raise for all.
-            self._solve = base.guarded_vjp(solve, by_jacobian=method == "implicit")
+            self._solve = base.guarded_vjp(solve, by_jacobian=by_jacobian)
         self._info = {"method": method, "rtol": float(rtol), **(info or {})}
 
     def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
@@ -83,6 +88,10 @@ def integrate(
 
     def advance(index: int, segment: Segment, f: Derivative, u: Array, p: dict) -> Advance:
         nonlocal fine
+        if segment.end == np.inf:
+            end, rests = settle(f, u, p, segment.earliest)
+            fine = fine & rests
+            return Advance(end[None], end, rests, (jnp.array(0), jnp.full(1, jnp.inf)))
         if segment.end <= segment.start:
             states = jnp.broadcast_to(u, (len(segment.x), *u.shape))
             return Advance(states, u, jnp.bool_(True), (jnp.array(0), jnp.full(1, jnp.inf)))
@@ -91,7 +100,47 @@ def integrate(
         fine = fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
         return taken
 
-    return walk(model, segments, values, advance)
+    def settle(f: Derivative, u: Array, p: dict, t: Any) -> tuple[Array, Array]:
+        return _settle(f, u, p, t, scale)
+
+    return walk(model, segments, values, advance, settle)
+
+
+def _settle(f, u, p, start, scale) -> tuple[Array, Array]:
+    """The state of rest: where (t − t0) |du/dt| is a rounding error beside |u|.
+
+    Over as long a time again nothing more would happen; this needs no unit of time. Time stands
+    still for the right-hand side.
+    """
+    fine = jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(f(start, u, p)))
+    traced, plain = eqx.partition((p, fine, scale), eqx.is_array)
+
+    def scaled(t, v, traced):
+        p, fine, scale = eqx.combine(traced, plain)
+        return jnp.where(fine, f(start, v * scale, p), 0.0) / scale
+
+    def at_rest(t, v, args, **_):
+        magnitude = jnp.abs(v) + ABSOLUTE
+        return jnp.all(t * jnp.abs(scaled(t, v, args)) <= REST * magnitude) & (t > 0)
+
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(_tamed(scaled)),
+        diffrax.Kvaerno5(),
+        t0=0.0,
+        t1=FOREVER,
+        dt0=None,
+        y0=jnp.where(fine, u, 0.0) / scale,
+        args=traced,
+        saveat=diffrax.SaveAt(t1=True),
+        stepsize_controller=diffrax.PIDController(rtol=1e-10, atol=1e-13, pcoeff=0.3, icoeff=0.3),
+        event=diffrax.Event(at_rest),
+        adjoint=diffrax.ForwardMode(),
+        max_steps=IMPLICIT_STEPS,
+        throw=False,
+    )
+    reached = solution.result == diffrax.RESULTS.event_occurred
+    end: Any = solution.ys
+    return end[0] * scale, fine & reached
 
 
 def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps) -> Advance:

@@ -27,7 +27,7 @@ from pcuq.models.segments import Segment, begin, cut
 if TYPE_CHECKING:
     from pcuq.models.ode import ODEModel
 
-METHODS = ("auto", "mesh", *adaptive.METHODS)
+METHODS = ("auto", "adaptive", "mesh", *adaptive.METHODS)
 MESH_TOLERANCE = 1e-4
 ADAPTIVE_TOLERANCE = 1e-8
 MOST_STEPS = 20_000
@@ -88,9 +88,10 @@ class Surveyor:
         """Before anything is known: the initial state, or where its slope leads, or 1."""
 
         def magnitude(values, _):
-            p, u, _ = begin(self.model, values)
+            p, u, _, _ = begin(self.model, values)
             slope = self.model.derivative(self.model.t0, u, p)
-            span = self.segments[-1].end - self.model.t0
+            ends = [segment.end for segment in self.segments if np.isfinite(segment.end)]
+            span = max([*ends, self.model.t0]) - self.model.t0
             return jnp.max(jnp.abs(u)), jnp.max(jnp.abs(slope)) * span
 
         lanes = jnp.zeros(next(map(len, values.values()), 1))  # one where nothing is fitted
@@ -115,11 +116,11 @@ def choose(
         raise InputError(f"`tolerance` needs a number between 0 and 1: got {tolerance!r}.")
     segments = cut(model, x)
     wants_mesh = method == "mesh" or (method == "auto" and representatives is not None)
-    if any(segment.moving for segment in segments):
+    if model.rest is not None or any(s.moving or s.end == np.inf for s in segments):
         if method == "mesh":
             raise InputError(
                 "a mesh needs fixed times, and this model switches at a time that depends on "
-                "fitted parameters: use method='auto'."
+                "fitted parameters, or comes to rest: use method='auto'."
             )
         wants_mesh = False
     values = _as_values(model, representatives)
@@ -144,7 +145,7 @@ def choose(
 
     rough = max(tolerance, 1e-6)
     first = survey(values, "implicit" if method == "implicit" else "explicit", rough)
-    if method == "auto":
+    if method in ("auto", "adaptive"):
         method = "implicit" if _is_stiff(survey, values, first, rough) else "explicit"
     fine = first.fine if first.fine.any() else np.ones_like(first.fine)
     scale = np.median(first.scale[fine], axis=0)

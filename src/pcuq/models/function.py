@@ -81,7 +81,7 @@ class FunctionModel:
     def _outputs(self, x, values) -> Array:
         p = {**self.constants, **values}
         for change in self.interventions:
-            p.update({name: change.apply(name, p[name]) for name in change.names})
+            p.update({name: change.apply(name, p[name], p) for name in change.names})
         return base.as_vector(self.f(x, p), self.outputs, "f")
 
 

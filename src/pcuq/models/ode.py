@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,13 @@ from jaxtyping import Array
 
 from pcuq._x64 import x64
 from pcuq.errors import InputError
-from pcuq.interventions import Intervention, as_interventions, check_names
+from pcuq.interventions import (
+    Equilibration,
+    Intervention,
+    as_interventions,
+    check_names,
+    split,
+)
 from pcuq.models import base
 from pcuq.models.base import Solver
 from pcuq.models.choose import Surveyor, accurate, choose
@@ -40,7 +46,7 @@ class ODEModel:
     times at which the state changes at once (pcuq.models.segments.Jump).
     `states`: names; by default the keys of `initial`, else the outputs if there is no `observe`,
     else u0, u1, ... `report(t, u, p)`: {id: scalar}, more quantities for `simulate` alone.
-    `interventions` are added by `do`.
+    `interventions`, and a `rest` before the start, are added by `do`.
     """
 
     # Any: what is given is looser than what is kept, which is Parameters, tuples and a dict.
@@ -56,6 +62,7 @@ class ODEModel:
     report: Any = None
     jumps: Any = ()
     interventions: tuple[Intervention, ...] = ()
+    rest: Equilibration | None = None
 
     @x64
     def __post_init__(self):
@@ -77,7 +84,9 @@ class ODEModel:
         self._fill(outputs=base.check_names("outputs", outputs, {}))
         self._check_functions()
         self._fill(interventions=as_interventions(self.interventions))
-        check_names(self.interventions, (*self.parameters, *self.constants), self.states)
+        before = () if self.rest is None else self.rest.changes
+        changes = (*before, *self.interventions)
+        check_names(changes, (*self.parameters, *self.constants), self.states)
         early = [c.at for c in self.interventions if c.at is not None and c.at < self.t0]
         if early:
             raise InputError(
@@ -85,9 +94,13 @@ class ODEModel:
                 "leave `at` out for the start."
             )
 
-    def do(self, interventions: Intervention | Sequence[Intervention]) -> ODEModel:
-        """The model under one or more interventions, after those it already has."""
-        return replace(self, interventions=(*self.interventions, *as_interventions(interventions)))
+    def do(self, interventions: Any) -> ODEModel:
+        """The model under one or more interventions, after those it already has.
+
+        A pcuq.interventions.Equilibration among them says that it starts from a state of rest.
+        """
+        rest, changes = split(interventions)
+        return replace(self, rest=rest or self.rest, interventions=(*self.interventions, *changes))
 
     @x64
     def solver(
@@ -101,8 +114,9 @@ class ODEModel:
         """A function of natural parameter values that gives the outputs at times x.
 
         `representatives` {name: (R,)}: values for which a mesh must be good; None: adaptive steps.
-        `method`: "mesh", "explicit" (Tsit5) or "implicit" (Kvaerno5, for stiff models), or "auto":
-        a mesh if the representatives allow it, else what stiffness asks for.
+        `method`: "mesh", "explicit" (Tsit5) or "implicit" (Kvaerno5, for stiff models), "adaptive"
+        for the one of these two that stiffness asks for, or "auto": a mesh if the representatives
+        allow it, else adaptive.
         `tolerance`: of a mesh, the largest error of an output relative to its largest magnitude
         over x (1e-4 by default); of adaptive steps, the relative error per step (1e-8).
         `mode`: the derivative that will be taken, "forward" or "reverse".
@@ -114,9 +128,14 @@ class ODEModel:
     def simulate(self, times, parameters: Mapping[str, float] | None = None):
         """{id: (n,)}: outputs and states at `times`, in any order, accurately solved.
 
-        `parameters`: natural values; those not given are at the prior's centre θ = 0.
+        `parameters`: natural values, of constants too; fitted ones that are not given are at the
+        prior's centre θ = 0. The time inf stands for the state of rest.
         """
-        values = base.natural_values(self.parameters, parameters)
+        given = dict(parameters or {})
+        constants = {name: given.pop(name) for name in list(given) if name in self.constants}
+        if constants:
+            return self.do(Intervention(set=constants)).simulate(times, given)
+        values = base.natural_values(self.parameters, given)
         times = np.atleast_1d(np.asarray(times, dtype=float))
         distinct, position = np.unique(times, return_inverse=True)
         as_times(distinct, self.t0)

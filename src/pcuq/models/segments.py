@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Derivative = Callable[[Any, Array, dict[str, Any]], Array]  # (t, u, p) → du/dt
 Times = Callable[[dict[str, Any], float], Any]  # (p, end) → times up to end, inf for never
+# (du/dt, u, p, t) → the state of rest that is reached from u at t, and whether it is
+Settle = Callable[[Derivative, Array, dict[str, Any], Any], tuple[Array, Array]]
 # A condition in time may switch a rounding error beside the cut.
 ROUNDING = 4 * np.finfo(float).eps
 
@@ -79,14 +81,14 @@ class Walk(NamedTuple):
 
 
 def as_times(x: Any, t0: float) -> np.ndarray:
-    """Sorted distinct finite times, none before t0."""
+    """Sorted distinct times, none before t0; the last may be inf, the state of rest."""
     try:
         times = np.asarray(x, dtype=float)
     except (TypeError, ValueError):
         times = np.zeros((0, 0))
-    if times.ndim != 1 or times.size == 0 or not np.all(np.isfinite(times)):
+    if times.ndim != 1 or times.size == 0 or not np.all(times > -np.inf):
         raise InputError(
-            "an ODEModel is solved at a 1-D array of finite times: got "
+            "an ODEModel is solved at a 1-D array of times, inf for rest: got "
             f"{'None' if x is None else f'shape {np.shape(x)}'}."
         )
     if np.any(np.diff(times) <= 0):
@@ -101,7 +103,10 @@ def as_times(x: Any, t0: float) -> np.ndarray:
 
 def cut(model: ODEModel, x: np.ndarray) -> tuple[Segment, ...]:
     """The segments from t0 to the last output."""
-    last = float(x[-1])
+    finite = x[np.isfinite(x)]
+    last = float(finite[-1]) if len(finite) else model.t0
+    if len(finite) < len(x):  # whatever happens, it happens before the model is at rest
+        last = max([last, *_fixed_times(model, last)])
     breaks, moving = _breaks(model, last)
     jumps = [(jump, _jump_times(model, jump, last)) for jump in model.jumps]
     events = {c.at for c in model.interventions if c.at is not None}
@@ -113,8 +118,16 @@ def cut(model: ODEModel, x: np.ndarray) -> tuple[Segment, ...]:
         inside = (x >= start) & ((x < end) | (i == len(starts) - 1))
         changes = tuple(c for c in model.interventions if c.at == start)
         due = tuple(jump for jump, times in jumps if start in times)
-        segments.append(Segment(start, end, x[inside], changes, due, moving))
+        segments.append(Segment(start, end, x[inside & np.isfinite(x)], changes, due, moving))
+    if len(finite) < len(x):
+        segments.append(Segment(last, np.inf, x[len(finite) :], ()))
     return tuple(segments)
+
+
+def _fixed_times(model: ODEModel, last: float) -> list[float]:
+    """When something happens at a time that is known, be it after `last`."""
+    times = [c.at for c in model.interventions if c.at is not None]
+    return [*times, *_breaks(model, last)[0]]
 
 
 def phases(model: ODEModel, values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -160,14 +173,15 @@ def walk(
     segments: tuple[Segment, ...],
     values: dict[str, Any],
     advance: Callable[[int, Segment, Derivative, Array, dict[str, Any]], Advance],
+    settle: Settle | None = None,
 ) -> Walk:
     """Initial state, then segment by segment: apply the changes, advance, observe."""
-    p, u, held = begin(model, values)
-    states, outputs, extras, fine = [], [], [], jnp.bool_(True)
+    p, u, held, fine = begin(model, values, settle)
+    states, outputs, extras = [], [], []
     for index, segment in enumerate(segments):
         for change in segment.changes:
+            u, held = _change_states(model.states, u, held, change, p)
             p = _change_parameters(p, change)
-            u, held = _change_states(model.states, u, held, change)
         before = u
         for jump in segment.jumps:
             u = jump.change(segment.start, before, u, p)
@@ -181,22 +195,42 @@ def walk(
     return Walk(jnp.concatenate(states), jnp.concatenate(outputs), fine, tuple(extras))
 
 
-def begin(model: ODEModel, values: dict[str, Any]) -> tuple[dict[str, Any], Array, np.ndarray]:
-    """p, the initial state and which states are held, under what is done from the start."""
-    p: dict[str, Any] = {**model.constants, **{name: values[name] for name in model.parameters}}
+def begin(
+    model: ODEModel, values: dict[str, Any], settle: Settle | None = None
+) -> tuple[dict[str, Any], Array, np.ndarray, Array]:
+    """p, the initial state, which states are held, and whether all is fine.
+
+    Where the model starts from rest, `settle` brings it there; without `settle` it does not rest.
+    """
+    plain: dict[str, Any] = {**model.constants, **{name: values[name] for name in model.parameters}}
     from_start = tuple(change for change in model.interventions if change.at is None)
+    fine = jnp.bool_(True)
+    if model.rest is None or settle is None:
+        p, u, held = _initial(model, plain, from_start)
+        return p, u, held, fine
+    p, u, held = _initial(model, plain, model.rest.changes)
+    u, fine = settle(_derivative(model, held), u, p, model.t0)
+    p, held = plain, np.zeros(len(model.states), dtype=bool)
     for change in from_start:
+        u, held = _change_states(model.states, u, held, change, p)
         p = _change_parameters(p, change)
-    u = model.initial_state(p | _set_states(model.states, from_start))
+    return p, u, held, fine
+
+
+def _initial(model: ODEModel, p: dict[str, Any], changes: tuple[Intervention, ...]):
+    """p and the initial state under what is done from the start."""
+    # States that are set: other initial values may follow from them.
+    given: dict[str, Any] = {}
+    for change in changes:
+        named = [name for name in change.set if name in model.states]
+        given |= {name: change.apply(name, None, p) for name in named}
+        p = _change_parameters(p, change)
+    u = model.initial_state(p | given)
     held = np.zeros(len(model.states), dtype=bool)
-    for change in from_start:
-        u, held = _change_states(model.states, u, held, change)
+    before = p
+    for change in changes:
+        u, held = _change_states(model.states, u, held, change, before)
     return p, u, held
-
-
-def _set_states(names: tuple[str, ...], changes: tuple[Intervention, ...]) -> dict[str, Any]:
-    """States that are set from the start: other initial values may follow from them."""
-    return {name: value for c in changes for name, value in c.set.items() if name in names}
 
 
 def _derivative(model: ODEModel, held: np.ndarray) -> Derivative:
@@ -212,13 +246,13 @@ def _observe(model: ODEModel, x: np.ndarray, states: Array, p: dict[str, Any]) -
 
 
 def _change_parameters(p: dict[str, Any], change: Intervention) -> dict[str, Any]:
-    return p | {name: change.apply(name, p[name]) for name in change.names if name in p}
+    return p | {name: change.apply(name, p[name], p) for name in change.names if name in p}
 
 
 def _change_states(
-    names: tuple[str, ...], u: Array, held: np.ndarray, change: Intervention
+    names: tuple[str, ...], u: Array, held: np.ndarray, change: Intervention, p: dict[str, Any]
 ) -> tuple[Array, np.ndarray]:
     for i, name in enumerate(names):
         if name in change.names:
-            u = u.at[i].set(change.apply(name, u[i]))
+            u = u.at[i].set(change.apply(name, u[i], p))
     return u, held | (np.isin(names, change.names) & change.hold)

@@ -1,0 +1,354 @@
+"""pcuq.from_petab: a PEtab problem, version 1 or 2, as a Problem.
+
+An output of the model is an observable with what stands for its placeholders: measurements with
+other overrides are another output. Noise that depends on the state, or on what a condition
+changes, is an output as well, named "sd of ...", so that it is computed where the state is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pcuq._x64 import x64
+from pcuq.data import Data
+from pcuq.errors import InputError
+from pcuq.interventions import Equilibration, Intervention
+from pcuq.io import expressions as ex
+from pcuq.io.expressions import Node
+from pcuq.io.petab_parameters import as_parameter, nominal_point
+from pcuq.io.petab_tables import Experiment, Measurement, Observable, Tables, import_petab
+from pcuq.io.sbml import build
+from pcuq.io.sbml_document import Document
+from pcuq.io.sbml_system import Evaluation, System
+from pcuq.kernels import GaussianKernel, Kernel
+from pcuq.models.ode import ODEModel
+from pcuq.noise import Gaussian, Laplace, Noise
+from pcuq.parameters import Parameters
+from pcuq.problem import Problem
+
+
+@x64
+def from_petab(path: str | Path, kernel: Kernel | None = None) -> Problem:
+    """The problem of a PEtab YAML file; `problem.nominal` is its nominal point.
+
+    `kernel`: by default each measurement is a datum of its own (`combine="sum"`). Conditions keep
+    their ids; one that follows several preequilibrations is named "id after other".
+    """
+    tables = read(path)
+    names = {name for name, row in tables.parameters.items() if row.estimate}
+    if not names:
+        raise InputError(f"{Path(path).name} estimates no parameter: set estimate to 1 for some.")
+    parameters = Parameters(
+        {n: as_parameter(n, tables.parameters[n]) for n in tables.parameters if n in names}
+    )
+    outputs = _outputs(tables)
+    model = _model(tables, parameters, outputs)
+    return Problem(
+        model,
+        _data(tables, outputs),
+        GaussianKernel(combine="sum") if kernel is None else kernel,
+        conditions={name: _condition(e, model.t0) for name, e in tables.experiments.items()},
+        nominal=nominal_point(tables.parameters, parameters),
+    )
+
+
+def read(path: str | Path) -> Tables:
+    """The tables behind a YAML file, of either version."""
+    import_petab()
+    import yaml
+
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"there is no PEtab file {str(path)!r}: give the path of a YAML file.")
+    try:
+        config = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.name} is not valid YAML: {_one_line(error)}") from None
+    if not isinstance(config, dict) or "format_version" not in config:
+        raise InputError(f"{path.name} is no PEtab problem: it has no format_version.")
+    version = str(config["format_version"]).split(".")[0]
+    if version not in ("1", "2"):
+        raise InputError(
+            f"{path.name} is PEtab version {config['format_version']!r}: 1 and 2 are supported."
+        )
+    try:
+        if version == "1":
+            from pcuq.io.petab_v1 import read_v1
+
+            return read_v1(str(path), path.name)
+        from pcuq.io.petab_v2 import read_v2
+
+        return read_v2(str(path), path.name)
+    except InputError:
+        raise
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{path.name} names the file {str(error.filename)!r}, which is not there: add it, or "
+            "correct the name."
+        ) from None
+    except Exception as error:
+        kind = type(error).__name__
+        raise InputError(f"{path.name} cannot be read: {kind}: {_one_line(error)}") from None
+
+
+class Output(NamedTuple):
+    """An observable as some measurements see it."""
+
+    name: str
+    observable: Observable
+    formula: Node
+    noise: Node | None  # None where it is a number for every row
+    rows: tuple[int, ...]
+    numbers: tuple[float, ...]  # the noise of these rows, where it is known
+
+
+def _outputs(tables: Tables) -> list[Output]:
+    """Measurements by observable and by what stands for its placeholders."""
+    groups: dict[tuple, list[int]] = {}
+    noises: list[Node] = []
+    for i, row in enumerate(tables.measurements):
+        where = f"row {i + 1} of the measurement table"
+        if row.observable not in tables.observables:
+            raise InputError(
+                f"{where} names the observable {row.observable!r}, which the observable table "
+                f"does not have: it has {', '.join(tables.observables)}."
+            )
+        _check_row(row, where)
+        observable = tables.observables[row.observable]
+        given = _fill(row.overrides, observable.placeholders, f"observableParameters in {where}")
+        filled = _fill(
+            row.noise_overrides, observable.noise_placeholders, f"noiseParameters in {where}"
+        )
+        formula = ex.substitute(observable.formula, given | filled)
+        noise = ex.substitute(observable.noise, given | filled | {row.observable: formula})
+        noises.append(noise)
+        known = None if not ex.names(noise) and not _timed(noise) else noise
+        groups.setdefault((row.observable, formula, known), []).append(i)
+    several = Counter(name for name, _, _ in groups)
+    found, taken = [], set()
+    for (name, formula, noise), rows in groups.items():
+        first = tables.measurements[rows[0]]
+        label = name if several[name] == 1 else _label(name, first, taken)
+        taken.add(label)
+        numbers = [] if noise is not None else [_number(noises[i]) for i in rows]
+        for value in numbers:
+            if not value > 0:
+                raise InputError(
+                    f"the noise of observable {name!r} must be positive: got {value:g}."
+                )
+        found.append(
+            Output(label, tables.observables[name], formula, noise, tuple(rows), tuple(numbers))
+        )
+    return found
+
+
+def _check_row(row: Measurement, where: str) -> None:
+    if math.isnan(row.value) or math.isinf(row.value):
+        raise InputError(f"{where} has no finite measurement: drop the row.")
+    if math.isnan(row.time) or row.time == -math.inf:
+        raise InputError(f"{where} has no time: give a number, or inf for a steady state.")
+
+
+def _fill(given: tuple[Node, ...], placeholders: tuple[str, ...], where: str) -> dict[str, Node]:
+    if len(given) != len(placeholders):
+        raise InputError(
+            f"{where} need {len(placeholders)} values for {', '.join(placeholders) or 'nothing'}: "
+            f"got {len(given)}."
+        )
+    return dict(zip(placeholders, given, strict=True))
+
+
+def _label(name: str, row: Measurement, taken: set[str]) -> str:
+    label = f"{name}({', '.join(map(repr, row.overrides))})" if row.overrides else name
+    if label in taken:
+        label = f"{label} ± {', '.join(map(repr, row.noise_overrides))}"
+    return label
+
+
+def _timed(formula: Node) -> bool:
+    return any(part.op == ex.TIME for part in ex.walk(formula))
+
+
+def _number(formula: Node) -> float:
+    """The value of a formula without names."""
+    return float(ex.evaluate(formula, dict.__getitem__, dict.__getitem__, 0.0, {}))  # pyright: ignore
+
+
+def _model(tables: Tables, parameters: Parameters, outputs: list[Output]) -> ODEModel:
+    document, changed = tables.document, _changed(tables)
+    for name, row in tables.parameters.items():
+        if name in document.species or name in document.compartments or name in document.reactions:
+            raise InputError(
+                f"the parameter table has {name!r}, which is no parameter of the model."
+            )
+        if name in document.assignments or name in document.rates:
+            raise InputError(f"the parameter table has {name!r}, which the model sets by a rule.")
+        document.initial.pop(name, None)  # the table's value is what counts
+        document.parameters[name] = None if row.estimate else row.nominal
+    for name in changed:
+        if name in document.assignments or name in document.reactions:
+            raise InputError(f"a condition sets {name!r}, which the model determines by a rule.")
+        if name not in parameters and not _has_start(document, name):
+            _check_set_everywhere(name, tables)
+            if name in document.species:
+                document.species[name] = document.species[name]._replace(amount=0.0)
+            else:
+                document.parameters[name] = 0.0  # never used: every experiment sets it
+    for output in outputs:
+        _check_formula(output.name, output.formula, document.quantities)
+        if output.noise is not None:
+            _check_formula(f"the noise of {output.name}", output.noise, document.quantities)
+    system = System(document)
+    scales = {
+        o.name: o.noise for o in outputs if o.noise is not None and not _named(o, changed, system)
+    }
+    formulas = [*(o.formula for o in outputs), *scales.values()]
+
+    def observe(t, u, p):
+        values = Evaluation(system, t, u, p)
+        return [ex.numeric(values(formula)) for formula in formulas]
+
+    names = (*(o.name for o in outputs), *map(_scale_name, scales))
+    return build(system, parameters, outputs=names, observe=observe, t0=_start(tables))
+
+
+def _has_start(document: Document, name: str) -> bool:
+    if name in document.species:
+        species = document.species[name]
+        given = species.amount is not None or species.concentration is not None
+        return given or name in document.initial
+    if name in document.compartments or name in document.initial:
+        return True
+    return document.parameters.get(name) is not None
+
+
+def _check_set_everywhere(name: str, tables: Tables) -> None:
+    for label, experiment in tables.experiments.items():
+        first = experiment.before
+        if first is None:
+            first = experiment.periods[0][1] if experiment.periods else {}
+        if name not in first:
+            raise InputError(
+                f"{name!r} has no value in the model, and condition {label!r} does not set it: "
+                "give it one."
+            )
+
+
+def _changed(tables: Tables) -> set[str]:
+    """What conditions set."""
+    return {
+        name
+        for experiment in tables.experiments.values()
+        for changes in (experiment.before or {}, *(changes for _, changes in experiment.periods))
+        for name in changes
+    }
+
+
+def _check_formula(what: str, formula: Node, known: tuple[str, ...]) -> None:
+    for name in sorted(ex.names(formula) - set(known)):
+        raise InputError(
+            f"the formula of {what} names {name!r}, which is neither in the model nor in the "
+            "parameter table: add it, or correct the name."
+        )
+
+
+def _scale_name(output: str) -> str:
+    return f"sd of {output}"
+
+
+def _named(output: Output, changed: set[str], system: System | None) -> bool:
+    """Whether the noise is one parameter or constant, the same in all conditions."""
+    noise = output.noise
+    if noise is None or noise.op != "name" or noise.value in changed:
+        return False
+    return system is None or (
+        noise.value not in system.states and noise.value not in system.assigned
+    )
+
+
+def _start(tables: Tables) -> float:
+    starts = {e.periods[0][0] if e.periods else 0.0 for e in tables.experiments.values()}
+    if len(starts) > 1:
+        raise InputError(
+            f"the experiments start at different times {sorted(starts)}, which is not supported: "
+            "let all start at the same time."
+        )
+    return starts.pop()
+
+
+def _condition(experiment: Experiment, t0: float) -> list[Any] | None:
+    found: list[Any] = []
+    if experiment.before is not None:
+        changes = _intervention(experiment.before)
+        found.append(Equilibration(() if changes is None else (changes,)))
+    for time, changes in experiment.periods:
+        change = _intervention(changes, None if time == t0 else time)
+        found += [] if change is None else [change]
+    return found or None
+
+
+def _intervention(changes: dict[str, Node], at: float | None = None) -> Intervention | None:
+    values: dict[str, Any] = {}
+    for name, value in changes.items():
+        if value.op == "name":
+            values[name] = value.value
+        elif ex.names(value) or _timed(value):
+            raise InputError(
+                f"a condition sets {name!r} to the formula {value!r}: a number or the id of a "
+                "parameter was wanted; other formulas are not supported."
+            )
+        elif not math.isnan(number := _number(value)):
+            values[name] = number
+    return Intervention(set=values, at=at) if values else None
+
+
+def _data(tables: Tables, outputs: list[Output]) -> Data:
+    """A row per experiment, time and replicate."""
+    changed = _changed(tables)
+    place: dict[tuple, int] = {}
+    entries = []
+    for column, output in enumerate(outputs):
+        counts: Counter[tuple[str, float]] = Counter()
+        for k, i in enumerate(output.rows):
+            measured = tables.measurements[i]
+            key = (measured.experiment, measured.time)
+            row = place.setdefault((*key, counts[key]), len(place))
+            counts[key] += 1
+            number = output.numbers[k] if output.numbers else 1.0
+            entries.append((row, column, measured.value, number))
+    y = np.full((len(place), len(outputs)), np.nan)
+    scale = np.ones_like(y)
+    for row, column, value, number in entries:
+        y[row, column], scale[row, column] = value, number
+    noises = []
+    for column, output in enumerate(outputs):
+        given: Any = scale[:, [column]]
+        if output.noise is not None:
+            given = output.noise.value if _named(output, changed, None) else _reader(output.name)
+        noises.append(_noise(output.observable, given))
+    return Data(
+        y,
+        x=np.array([time for _, time, _ in place]),
+        noise=tuple(noises),
+        condition=[label for label, _, _ in place],
+        outputs=[output.name for output in outputs],
+    )
+
+
+def _reader(output: str):
+    name = _scale_name(output)
+    return lambda x, w, p: w[name]
+
+
+def _noise(observable: Observable, scale: Any) -> Noise:
+    law = Gaussian if observable.law == "normal" else Laplace
+    return law(scale, transform=observable.transform)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
