@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +19,9 @@ from jaxtyping import Array, Float
 from pcuq._x64 import x64, x64_gradient
 from pcuq.errors import InputError
 from pcuq.problem import Predictor, Problem
+
+# Where noise is small beside the outputs, a log-likelihood needs many digits of them.
+TOLERANCE = 1e-9
 
 
 @x64
@@ -32,12 +36,18 @@ def log_likelihood(problem: Problem, theta) -> Float[Array, ""]:
 @functools.lru_cache(maxsize=8)
 def _accurate(problem: Problem):
     """Compiled once for a problem, which never changes."""
-    method = {} if problem.nominal is None else {"method": "adaptive"}
+
+    @x64
+    def build():
+        options: dict[str, Any] = {"tolerance": TOLERANCE}
+        if problem.nominal is not None:
+            options["method"] = "adaptive"
+        predictor = problem.predictor(problem.nominal, **options)
+        return jax.jit(log_likelihood_function(problem, predictor))
+
     # A thread of its own: the caller may be tracing, and solvers are chosen by real solves.
     with ThreadPoolExecutor(1) as elsewhere:
-        predictor = elsewhere.submit(problem.predictor, problem.nominal, **method).result()
-    value = jax.jit(log_likelihood_function(problem, predictor))
-    return x64_gradient(value, forward_mode=True)
+        return x64_gradient(elsewhere.submit(build).result(), forward_mode=True)
 
 
 def log_likelihood_function(problem: Problem, predictor: Predictor):

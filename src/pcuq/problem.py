@@ -19,6 +19,7 @@ from pcuq.design import Design, Points, make_design, make_points
 from pcuq.errors import InputError
 from pcuq.interventions import Equilibration, Intervention
 from pcuq.kernels import GaussianKernel, Kernel
+from pcuq.models.family import families
 from pcuq.parameters import Parameters
 
 # Beyond this a trajectory has exploded: squares of differences must not overflow.
@@ -282,15 +283,29 @@ class Predictor:
         if representatives is not None:
             thetas = jnp.atleast_2d(jnp.asarray(representatives, dtype=float))
             values = {k: np.asarray(v) for k, v in problem.parameters.constrain(thetas).items()}
+        models = [problem.model_for(label) for label in problem.points.labels]
+        xs = problem.points.covariates
+        self._groups = families(models, xs)
         self.solvers = [
-            problem.model_for(label).solver(x, representatives=values, **options)
-            for label, x in zip(problem.points.labels, problem.points.covariates, strict=True)
+            models[group].solver(xs[group], representatives=values, **options)
+            if isinstance(group, int)
+            else group.solver(values, **options)
+            for group in self._groups
         ]
 
     def __call__(self, theta: Float[Array, " p"]) -> tuple[Float[Array, "G d"], Bool[Array, ""]]:
         values = self.problem.parameters.constrain(theta)
-        parts, fine = zip(*(solver(values) for solver in self.solvers), strict=True)
-        w = jnp.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
+        parts: dict[int, Array] = {}
+        fine = []
+        for group, solver in zip(self._groups, self.solvers, strict=True):
+            if isinstance(group, int):
+                parts[group], good = solver(values)
+            else:
+                found, good = group(solver, values)
+                parts |= dict(zip(group.members, found, strict=True))
+            fine.append(good)
+        in_order = [parts[i].reshape(-1, parts[i].shape[-1]) for i in range(len(parts))]
+        w = jnp.concatenate(in_order)
         ok = jnp.all(jnp.stack(fine)) & jnp.all(jnp.abs(w) < LARGEST_OUTPUT)
         return jnp.where(ok, w, 0.0), ok
 

@@ -299,6 +299,7 @@ COMP = 'xmlns:comp="http://www.sbml.org/sbml/level3/version1/comp/version1" comp
         ),
         (decay(initial=sb.start("S1", "S2") + sb.start("S2", "S1")), "circular"),
         (decay(functions=sb.function("f", "lambda(x, f(x))")), "'f' calls itself"),
+        (decay(initial=sb.start("S1", "1/0")), "initial value of 'S1' is inf"),
         (decay(species=sb.species("S1") + sb.species("S2", amount=0)), "'S1' has no value"),
         (decay(species=sb.species("S1", amount=1, compartment="D")), "compartment 'D'"),
     ],

@@ -76,6 +76,7 @@ def read(path: str | Path) -> Tables:
         raise InputError(
             f"{path.name} is PEtab version {config['format_version']!r}: 1 and 2 are supported."
         )
+    _check_files(path, config)
     try:
         if version == "1":
             from pcuq.io.petab_v1 import read_v1
@@ -86,14 +87,34 @@ def read(path: str | Path) -> Tables:
         return read_v2(str(path), path.name)
     except InputError:
         raise
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{path.name} names the file {str(error.filename)!r}, which is not there: add it, or "
-            "correct the name."
-        ) from None
     except Exception as error:
         kind = type(error).__name__
         raise InputError(f"{path.name} cannot be read: {kind}: {_one_line(error)}") from None
+
+
+def _check_files(path: Path, config: dict[str, Any]) -> None:
+    """Refuse names of files that are not there, and an SBML file that cannot be read, by name."""
+    from pcuq.io.sbml_document import read as read_sbml
+
+    problems = config.get("problems")
+    sections = [config, *(problems if isinstance(problems, list) else [])]
+    for section in filter(lambda part: isinstance(part, dict), sections):
+        for key, value in section.items():
+            if not key.endswith(("_file", "_files")):
+                continue
+            if isinstance(value, dict):
+                value = [item.get("location") for item in value.values() if isinstance(item, dict)]
+            for name in value if isinstance(value, list) else [value]:
+                if name is None or "://" in str(name):
+                    continue
+                file = path.parent / str(name)
+                if not file.is_file():
+                    raise InputError(
+                        f"{path.name} names the file {str(name)!r} in {key}, which is not there: "
+                        "add it, or correct the name."
+                    )
+                if key == "sbml_files" or file.suffix == ".xml":
+                    read_sbml(file)
 
 
 class Output(NamedTuple):

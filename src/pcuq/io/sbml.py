@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
+from pcuq._x64 import x64
 from pcuq.errors import InputError
 from pcuq.io.sbml_document import Document, read
 from pcuq.io.sbml_system import Evaluation, Start, System
@@ -32,7 +34,11 @@ def from_sbml(
     other events and the packages comp and fbc are refused.
     """
     document = path if isinstance(path, Document) else read(path)
-    return build(System(document), parameters or {})
+    system = System(document)
+    model = build(system, parameters or {})
+    if not parameters:
+        _check_finite(system)
+    return model
 
 
 def build(system: System, parameters: Mapping[str, Parameter], **options: Any) -> ODEModel:
@@ -88,6 +94,17 @@ def _check_fitted(system: System, fitted: set[str]) -> None:
             f"`parameters` names {name!r}, which {what}: constants of the model are "
             f"{', '.join(sorted(free)) or 'none'}."
         )
+
+
+@x64
+def _check_finite(system: System) -> None:
+    start = Start(system, 0.0, dict(system.constants))
+    for name in system.states:
+        if not np.isfinite(value := float(start.held(name))):
+            raise InputError(
+                f"the initial value of {name!r} is {value}: a finite number was wanted; correct it "
+                "or its initial assignment."
+            )
 
 
 def _has_value(values: Evaluation, name: str) -> bool:

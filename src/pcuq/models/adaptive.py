@@ -132,7 +132,7 @@ def _settle(f, u, p, start, scale) -> tuple[Array, Array]:
         y0=jnp.where(fine, u, 0.0) / scale,
         args=traced,
         saveat=diffrax.SaveAt(t1=True),
-        stepsize_controller=diffrax.PIDController(rtol=1e-10, atol=1e-13, pcoeff=0.3, icoeff=0.3),
+        stepsize_controller=diffrax.PIDController(rtol=1e-10, atol=1e-13),
         event=diffrax.Event(at_rest),
         adjoint=diffrax.ForwardMode(),
         max_steps=IMPLICIT_STEPS,
@@ -254,15 +254,11 @@ def _tamed(field):
 
 
 def _controller(segment: Segment, method: str, rtol: Any):
-    # The PI controller rejects far fewer steps of an implicit method; an explicit one has no need.
-    pcoeff, icoeff = (0.0, 1.0) if method == "explicit" else (0.3, 0.3)
     controller = diffrax.PIDController(
         rtol=rtol,
         atol=ABSOLUTE * rtol,
         dtmin=SHORTEST * (segment.end - segment.start),
         force_dtmin=False,
-        pcoeff=pcoeff,
-        icoeff=icoeff,
     )
     if method == "explicit" or len(segment.x) == 0:
         return controller

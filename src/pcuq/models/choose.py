@@ -37,6 +37,7 @@ STIFF = 50
 # Representatives that need this many times the steps of nine in ten others do not count.
 MUCH_HARDER = 4
 ROUNDS = 8
+SMALLEST = 1e-3
 
 
 class Survey(NamedTuple):
@@ -147,8 +148,15 @@ def choose(
     first = survey(values, "implicit" if method == "implicit" else "explicit", rough)
     if method in ("auto", "adaptive"):
         method = "implicit" if _is_stiff(survey, values, first, rough) else "explicit"
+        if method == "implicit":
+            # The magnitudes are those of solves that succeed, and the first ones may have failed.
+            first = survey(values, method, rough)
     fine = first.fine if first.fine.any() else np.ones_like(first.fine)
     scale = np.median(first.scale[fine], axis=0)
+    if method == "implicit":
+        # Tiny states are fast ones that follow the others; to hold them to their own magnitude
+        # takes many times the steps, down to rounding errors.
+        scale = np.maximum(scale, SMALLEST * np.max(scale))
     info = {"representatives": len(fine), "failed": int(np.sum(~first.fine))}
     return adaptive.AdaptiveSolver(model, segments, method, tolerance, scale, mode, info)
 

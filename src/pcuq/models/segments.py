@@ -107,7 +107,7 @@ def cut(model: ODEModel, x: np.ndarray) -> tuple[Segment, ...]:
     last = float(finite[-1]) if len(finite) else model.t0
     if len(finite) < len(x):  # whatever happens, it happens before the model is at rest
         last = max([last, *_fixed_times(model, last)])
-    breaks, moving = _breaks(model, last)
+    breaks, moving = find_breaks(model, last)
     jumps = [(jump, _jump_times(model, jump, last)) for jump in model.jumps]
     events = {c.at for c in model.interventions if c.at is not None}
     events |= breaks | {time for _, times in jumps for time in times}
@@ -127,7 +127,7 @@ def cut(model: ODEModel, x: np.ndarray) -> tuple[Segment, ...]:
 def _fixed_times(model: ODEModel, last: float) -> list[float]:
     """When something happens at a time that is known, be it after `last`."""
     times = [c.at for c in model.interventions if c.at is not None]
-    return [*times, *_breaks(model, last)[0]]
+    return [*times, *find_breaks(model, last)[0]]
 
 
 def phases(model: ODEModel, values: dict[str, Any]) -> list[dict[str, Any]]:
@@ -143,7 +143,7 @@ def phases(model: ODEModel, values: dict[str, Any]) -> list[dict[str, Any]]:
     return found or [p]
 
 
-def _breaks(model: ODEModel, last: float):
+def find_breaks(model: ODEModel, last: float) -> tuple[set[float], tuple[Callable, ...]]:
     """Times at which to cut, and functions of p for those that move with fitted parameters."""
     fixed = {time for time in model.breaks if not callable(time)}
     moving = []

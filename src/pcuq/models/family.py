@@ -1,0 +1,137 @@
+"""Experiments that differ only in numbers, solved as one.
+
+Under conditions that set the same constants and initial states from the start, the model is one
+function of (parameters, what is set). It is compiled once, at the union of all times, and mapped
+over the conditions: compile time does not grow with their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pcuq.models.base import Solver
+from pcuq.models.ode import ODEModel
+from pcuq.models.segments import find_breaks
+from pcuq.parameters import Parameter
+
+# What a set initial state is called among the parameters of the common model.
+START = "{} at the start"
+
+
+class Family:
+    """Models that are alike, with the positions that they have among all models."""
+
+    def __init__(self, members: list[int], models: Sequence[Any], xs: Sequence[Any]):
+        self.members = members
+        self.models: list[ODEModel] = [models[i] for i in members]
+        self.x = np.unique(np.concatenate([xs[i] for i in members]))
+        self.rows = [np.searchsorted(self.x, xs[i]) for i in members]
+        self.settings = [_settings(model) for model in self.models]
+
+    def solver(self, representatives: Mapping[str, Any] | None, **options: Any) -> Solver:
+        """The common model's solver; `representatives` are those of the parameters alone."""
+        given = representatives
+        if given is None:
+            parameters = self.models[0].parameters
+            given = parameters.constrain(jnp.zeros((1, len(parameters))))
+            if options.get("method", "auto") == "auto":
+                options["method"] = "adaptive"
+        each = [self._values(k, given) for k in range(len(self.models))]
+        together = {
+            name: np.concatenate([np.atleast_1d(np.asarray(values[name])) for values in each])
+            for name in each[0]
+        }
+        return self._common().solver(self.x, representatives=together, **options)
+
+    def __call__(self, solver: Solver, values: Mapping[str, Any]) -> tuple[list[Any], Any]:
+        """Outputs of each member at its own times, and whether all solves succeeded."""
+        each = [self._values(k, values) for k in range(len(self.models))]
+        together = {
+            name: jnp.stack([jnp.asarray(v[name], float) for v in each]) for name in each[0]
+        }
+        w, ok = jax.vmap(solver)(together)
+        return [w[k][rows] for k, rows in enumerate(self.rows)], jnp.all(ok)
+
+    def _values(self, k: int, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters and settings of one member; a setting may be the value of a parameter."""
+        model, found = self.models[k], dict(values)
+        shape = np.shape(next(iter(values.values())))
+        for name, value in self.settings[k].items():
+            if isinstance(value, str):
+                value = values[value] if value in values else model.constants[value]
+            label = START.format(name) if name in model.states else name
+            found[label] = jnp.broadcast_to(jnp.asarray(value, float), shape)
+        return found
+
+    def _common(self) -> ODEModel:
+        first, names = self.models[0], list(self.settings[0])
+        states = [name for name in names if name in first.states]
+        free = Parameter("identity")
+        places = [first.states.index(name) for name in states]
+
+        def initial(p):
+            given = {name: p[START.format(name)] for name in states}
+            u = first.initial_state(p | given)
+            for place, value in zip(places, given.values(), strict=True):
+                u = u.at[place].set(value)
+            return u
+
+        last = float(self.x[np.isfinite(self.x)].max(initial=first.t0))
+        breaks = set().union(*(find_breaks(model, last)[0] for model in self.models))
+        settings = [START.format(name) if name in states else name for name in names]
+        return replace(
+            first,
+            initial=initial,
+            parameters={**first.parameters, **dict.fromkeys(settings, free)},
+            constants={k: v for k, v in first.constants.items() if k not in names},
+            states=first.states,
+            breaks=tuple(breaks),
+            interventions=tuple(c for c in first.interventions if c.at is not None),
+        )
+
+
+def families(models: Sequence[Any], xs: Sequence[Any]) -> list[Family | int]:
+    """Models in groups that can be solved as one; an index for a model on its own."""
+    groups: dict[Any, list[int]] = {}
+    for i, model in enumerate(models):
+        groups.setdefault(_kind(model, i), []).append(i)
+    return [
+        Family(members, models, xs) if len(members) > 1 else members[0]
+        for members in groups.values()
+    ]
+
+
+def _kind(model: Any, position: int) -> Any:
+    """What alike models share; the position where one is like no other."""
+    if not isinstance(model, ODEModel) or model.rest is not None or model.jumps:
+        return position
+    from_start = [change for change in model.interventions if change.at is None]
+    plain = all(
+        change.set and not (change.scale or change.shift or change.hold) for change in from_start
+    )
+    settings = _settings(model)
+    fitted = set(settings) & set(model.parameters)
+    if not settings or not plain or fitted or find_breaks(model, model.t0)[1]:
+        return position
+    later = tuple(change for change in model.interventions if change.at is not None)
+    return (id(model.rhs), model.t0, later, tuple(sorted(settings)))
+
+
+def _settings(model: ODEModel) -> dict[str, Any]:
+    """What is set from the start, the last setting of each name."""
+    found: dict[str, Any] = {}
+    for change in model.interventions:
+        if change.at is None:
+            found |= {name: _resolved(value, found) for name, value in change.set.items()}
+    return dict(sorted(found.items()))
+
+
+def _resolved(value: Any, earlier: Mapping[str, Any]) -> Any:
+    """A name that an earlier setting has changed stands for that setting."""
+    return earlier.get(value, value) if isinstance(value, str) else value

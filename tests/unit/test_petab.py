@@ -1,0 +1,244 @@
+"""PEtab into a Problem: a linear model whose answers are closed forms."""
+
+import jax
+import numpy as np
+import petab_text as pt
+import pytest
+import sbml_text as sb
+from scipy import stats
+
+import pcuq
+from pcuq.likelihood import predictions
+
+
+def load(tmp_path, files=pt.V1, **changes):
+    return pcuq.from_petab(pt.write(tmp_path, files, **changes))
+
+
+def conversion(t, k1=0.8, k2=0.6, a0=1.0, b0=0.0):
+    """A(t) of A ⇌ B."""
+    rest = (a0 + b0) * k2 / (k1 + k2)
+    return rest + (a0 - rest) * np.exp(-(k1 + k2) * t)
+
+
+def likelihood(problem):
+    return float(pcuq.log_likelihood(problem, problem.nominal))
+
+
+def test_likelihood_and_nominal_point_are_those_of_the_tables(tmp_path):
+    problem = load(tmp_path)
+    values = problem.parameters.constrain(problem.nominal)
+    assert float(values["k1"]) == pytest.approx(0.8)
+    assert float(values["k2"]) == pytest.approx(0.6)
+    assert problem.kernel.combine == "sum"
+    wanted = stats.norm.logpdf([0.7, 0.1], conversion(np.array([0.0, 1.0])), 0.5).sum()
+    assert likelihood(problem) == pytest.approx(wanted, abs=1e-7)
+    gradient = jax.grad(lambda theta: pcuq.log_likelihood(problem, theta))(problem.nominal)
+    h = 1e-4
+    for i, step in enumerate(h * np.eye(2)):
+        up, down = (pcuq.log_likelihood(problem, problem.nominal + s) for s in (step, -step))
+        assert gradient[i] == pytest.approx(float(up - down) / (2 * h), rel=1e-5)
+
+
+def test_likelihood_works_inside_a_trace(tmp_path):
+    problem = load(tmp_path)
+    inside = jax.jit(lambda theta: pcuq.log_likelihood(problem, theta))(problem.nominal)
+    assert float(inside) == pytest.approx(likelihood(problem))
+
+
+def test_conditions_set_parameters_species_and_compartments(tmp_path):
+    problem = load(
+        tmp_path,
+        conditions="conditionId\tconditionName\tk1\tB\tC\nc0\tone\t0.3\tstart\t1\nc1\ttwo\t0.4\t2\t3\n",
+        measurements="observableId\tsimulationConditionId\ttime\tmeasurement\n"
+        "obs_a\tc0\t1\t0.7\nobs_a\tc1\t2\t0.1\nobs_a\tc1\t1\t0.2\n",
+        parameters="parameterId\tparameterScale\tlowerBound\tupperBound\tnominalValue\testimate\n"
+        "start\tlog\t0.01\t10\t4\t1\nk2\tlin\t0\t10\t0.6\t0\n",
+    )
+    predicted = [
+        conversion(1, k1=0.3, b0=4),
+        conversion(2, k1=0.4, b0=2),
+        conversion(1, k1=0.4, b0=2),
+    ]
+    wanted = stats.norm.logpdf([0.7, 0.1, 0.2], predicted, 0.5).sum()
+    assert likelihood(problem) == pytest.approx(wanted, abs=1e-7)
+    # One compiled solver serves both conditions.
+    assert len(problem.predictor().solvers) == 1
+
+
+def test_overrides_and_noise_that_depends_on_the_state(tmp_path):
+    problem = load(
+        tmp_path,
+        observables="observableId\tobservableFormula\tnoiseFormula\tobservableTransformation\t"
+        "noiseDistribution\n"
+        "obs_a\tobservableParameter1_obs_a*A + observableParameter2_obs_a\t"
+        "0.1*B + noiseParameter1_obs_a\tlin\tlaplace\nobs_b\tB\tsd\tlog10\tnormal\n",
+        measurements="observableId\tsimulationConditionId\ttime\tmeasurement\tobservableParameters"
+        "\tnoiseParameters\nobs_a\tc0\t1\t0.7\tscale;2\t0.5\nobs_a\tc0\t1\t0.8\tscale;2\tsd\n"
+        "obs_a\tc0\t2\t0.1\t3;0\t0.5\nobs_b\tc0\t2\t0.3\t\t\n",
+        parameters="parameterId\tparameterScale\tlowerBound\tupperBound\tnominalValue\testimate\n"
+        "scale\tlog10\t0.01\t10\t1.5\t1\nsd\tlog\t0.01\t10\t0.4\t1\n",
+    )
+    A = conversion(np.array([1.0, 2.0]))
+    wanted = (
+        stats.laplace.logpdf(0.7, 1.5 * A[0] + 2, 0.1 * (1 - A[0]) + 0.5)
+        + stats.laplace.logpdf(0.8, 1.5 * A[0] + 2, 0.1 * (1 - A[0]) + 0.4)
+        + stats.laplace.logpdf(0.1, 3 * A[1], 0.1 * (1 - A[1]) + 0.5)
+        + stats.norm.logpdf(np.log10(0.3), np.log10(1 - A[1]), 0.4)
+        - np.log(0.3 * np.log(10))
+    )
+    assert likelihood(problem) == pytest.approx(wanted, abs=1e-7)
+
+
+def test_rest_before_the_start_and_at_the_end(tmp_path):
+    problem = load(
+        tmp_path,
+        conditions="conditionId\tk1\nbefore\t0.3\nc0\tk\n",
+        measurements="observableId\tpreequilibrationConditionId\tsimulationConditionId\ttime\t"
+        "measurement\nobs_a\tbefore\tc0\t1\t0.7\nobs_a\tbefore\tc0\tinf\t0.1\n"
+        "obs_a\t\tc0\t1\t0.2\n",
+        parameters="parameterId\tparameterScale\tlowerBound\tupperBound\tnominalValue\testimate\n"
+        "k\tlog10\t0.01\t10\t0.8\t1\nk2\tlog\t0.01\t10\t0.6\t1\n",
+    )
+    assert set(problem.conditions) == {"c0 after before", "c0 after "}
+    a0 = 0.6 / 0.9
+    predicted = [conversion(1, a0=a0, b0=1 - a0), 0.6 / 1.4, conversion(1)]
+    wanted = stats.norm.logpdf([0.7, 0.1, 0.2], predicted, 0.5).sum()
+    assert likelihood(problem) == pytest.approx(wanted, abs=1e-6)
+    value = jax.jit(lambda theta: pcuq.log_likelihood(problem, theta))
+    gradient = jax.grad(value)(problem.nominal)
+    step = 1e-4 * np.eye(2)
+    slopes = [(value(problem.nominal + s) - value(problem.nominal - s)) / 2e-4 for s in step]
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-4)
+
+
+def test_replicates_share_a_covariate_and_scales_share_nothing(tmp_path):
+    problem = load(
+        tmp_path,
+        measurements="observableId\tsimulationConditionId\ttime\tmeasurement\n"
+        "obs_a\tc0\t1\t0.7\nobs_a\tc0\t1\t0.8\nobs_a\tc0\t2\t0.1\n",
+    )
+    assert problem.data.y.shape == (3, 1)
+    assert problem.points.size == 2
+    w, ok = problem.predictor(problem.nominal, method="adaptive")(problem.nominal)
+    w, _, ok = predictions(problem, w, ok, problem.nominal)
+    assert ok
+    np.testing.assert_allclose(np.ravel(w), conversion(np.array([1.0, 2.0])), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scale", "prior", "numbers", "exact"),
+    [
+        ("lin", "", "", stats.uniform(0.01, 9.99).logpdf),
+        ("log10", "", "", lambda v: np.log(1 / (v * np.log(10) * 3))),
+        ("log10", "parameterScaleNormal", "0;1",
+         lambda v: stats.norm.logpdf(np.log10(v)) - np.log(v * np.log(10))),
+        ("log", "parameterScaleLaplace", "0;1",
+         lambda v: stats.laplace.logpdf(np.log(v)) - np.log(v)),
+        ("log10", "uniform", "0.1;5", stats.uniform(0.1, 4.9).logpdf),
+        ("log", "parameterScaleUniform", "-1;1", lambda v: np.log(1 / (2 * v))),
+        ("lin", "normal", "1;2", stats.norm(1, 2).logpdf),
+        ("log10", "laplace", "1;2", stats.laplace(1, 2).logpdf),
+        ("log10", "logNormal", "0.1;2", stats.lognorm(2, scale=np.exp(0.1)).logpdf),
+        ("lin", "logLaplace", "0.1;2",
+         lambda v: stats.laplace.logpdf(np.log(v), 0.1, 2) - np.log(v)),
+    ],
+)  # fmt: skip
+def test_scales_and_priors_are_densities_of_the_value(tmp_path, scale, prior, numbers, exact):
+    problem = load(
+        tmp_path,
+        parameters="parameterId\tparameterScale\tlowerBound\tupperBound\tnominalValue\testimate\t"
+        f"objectivePriorType\tobjectivePriorParameters\nk1\t{scale}\t0.01\t10\t0.8\t1\t{prior}\t"
+        f"{numbers}\n",
+    )
+    parameter = problem.parameters["k1"]
+    theta = np.array([-0.5, 0.3])
+    slope = jax.vmap(jax.grad(parameter.constrain))(theta)
+    wanted = exact(np.asarray(parameter.constrain(theta))) + np.log(slope)
+    found = np.asarray(jax.vmap(parameter.log_prior)(theta))
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_a_nominal_value_on_its_bound_is_moved_inside(tmp_path):
+    problem = load(tmp_path, parameters=pt.V1["parameters.tsv"].replace("\t0.6\t", "\t0\t"))
+    assert float(problem.parameters.constrain(problem.nominal)["k2"]) == pytest.approx(1e-8)
+
+
+def test_experiments_of_version_two_have_periods(tmp_path):
+    problem = load(tmp_path, pt.V2)
+    a0 = 0.6 / 0.9
+    first = conversion(1, a0=a0, b0=1 - a0)
+    second = conversion(2, a0=a0, b0=1 - a0)
+    third = conversion(1, a0=1.0, b0=1 - second)
+    predicted = np.array([first, third, conversion(1, k1=0.3)])
+    measured = np.array([0.7, 0.1, 0.4])
+    wanted = np.sum(stats.norm.logpdf(np.log(measured), np.log(predicted), 0.5) - np.log(measured))
+    assert likelihood(problem) == pytest.approx(wanted, abs=1e-6)
+
+
+def table(name, old, new):
+    return {name: pt.V1[f"{name}.tsv"].replace(old, new)}
+
+
+ROW = "obs_a\tc0\t0\t0.7\n"
+BAD = {
+    "truncated XML": ({"model": pt.MODEL[:-40]}, "not valid SBML"),
+    "not SBML": ({"model": "<html/>"}, "cannot be read|not valid SBML|no SBML"),
+    "missing table": ({"measurements": None}, "measurements.tsv"),
+    "missing model": ({"model": None}, "model.xml"),
+    "no YAML": ({"problem": "a: [b"}, "not valid YAML"),
+    "no version": ({"problem": "problems: []"}, "no format_version"),
+    "wrong version": ({"problem": "format_version: 7"}, "version 7"),
+    "unknown observable": (table("measurements", ROW, "obs_x\tc0\t0\t1\n"), "observable 'obs_x'"),
+    "unknown condition": (table("measurements", ROW, "obs_a\tc9\t0\t1\n"), "condition 'c9'"),
+    "unknown id": (table("observables", "A\t0.5", "A*zz\t0.5"), "names 'zz'"),
+    "unknown noise id": (table("observables", "A\t0.5", "A\tss"), "names 'ss'"),
+    "unknown target": ({"conditions": "conditionId\tq\nc0\tzz\n"}, "'zz'"),
+    "duplicate parameter": (table("parameters", "k2\t", "k1\t"), "'k1'"),
+    "duplicate condition": ({"conditions": "conditionId\nc0\nc0\n"}, "'c0'"),
+    "unknown function": (table("observables", "A\t0.5", "foo(A)\t0.5"), "foo"),
+    "broken formula": (table("observables", "A\t0.5", "A+*2\t0.5"), "observableFormula"),
+    "cyclic assignment": (
+        {"model": pt.MODEL.replace("<listOfReactions>", f"<listOfRules>{sb.assignment('k1', 'k2')}"
+                                   f"{sb.assignment('k2', 'k1')}</listOfRules><listOfReactions>")},
+        "circular"),
+    "wrong type of time": (table("measurements", ROW, "obs_a\tc0\tsoon\t1\n"), "soon"),
+    "wrong type of measurement": (table("measurements", ROW, "obs_a\tc0\t0\thigh\n"), "high"),
+    "missing measurement": (table("measurements", ROW, "obs_a\tc0\t0\t\n"), "measurement"),
+    "empty measurement table": (
+        {"measurements": "observableId\tsimulationConditionId\ttime\tmeasurement\n"}, "no rows"),
+    "empty file": ({"measurements": ""}, "measurement|cannot be read"),
+    "missing column": (table("measurements", "\ttime", "\twhen"), "time"),
+    "NaN nominal": (table("parameters", "0.8", "NaN"), "'k1' has no nominal"),
+    "nominal out of bounds": (table("parameters", "\t0.8\t", "\t80\t"), "outside its bounds"),
+    "bounds reversed": (table("parameters", "0.01\t10\t0.8", "10\t0.01\t0.8"), "needs lowerBound"),
+    "wrong scale": (table("parameters", "log10", "log3"), "parameterScale"),
+    "wrong estimate": (table("parameters", "0.8\t1", "0.8\t7"), "estimate"),
+    "wrong bound": (table("parameters", "0.01", "low"), "low"),
+    "nothing estimated": (
+        table("parameters", "\t1\n", "\t0\n"), "estimates no parameter"),
+    "overrides missing": (
+        table("observables", "A\t0.5", "A\tnoiseParameter1_obs_a"), "noiseParameters"),
+    "negative noise": (table("observables", "A\t0.5", "A\t-1"), "must be positive"),
+    "wrong noise law": (
+        {"observables": "observableId\tobservableFormula\tnoiseFormula\tnoiseDistribution\n"
+                        "obs_a\tA\t0.5\tcauchy\n"}, "noiseDistribution"),
+    "log of a negative": (
+        {"observables": "observableId\tobservableFormula\tnoiseFormula\tobservableTransformation\n"
+                        "obs_a\tA\t0.5\tlog\n",
+         **table("measurements", "0.7", "-0.7")}, "positive"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_malformed_problem_is_refused_in_one_sentence(tmp_path, kind):
+    changes, said = BAD[kind]
+    with pytest.raises(pcuq.InputError, match=said) as caught:
+        load(tmp_path, **changes)
+    assert "\n" not in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(pcuq.InputError, match="no PEtab file"):
+        pcuq.from_petab(tmp_path / "nothing.yaml")
