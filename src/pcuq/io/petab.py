@@ -1,8 +1,7 @@
 """pcuq.from_petab: a PEtab problem, version 1 or 2, as a Problem.
 
-An output of the model is an observable with what stands for its placeholders: measurements with
-other overrides are another output. Noise that depends on the state, or on what a condition
-changes, is an output as well, named "sd of ...", so that it is computed where the state is known.
+Noise that depends on the state, or on what a condition changes, is an output of the model as well,
+named "sd of ...", so that it is computed where the state is known.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +19,9 @@ from pcuq.errors import InputError
 from pcuq.interventions import Equilibration, Intervention
 from pcuq.io import expressions as ex
 from pcuq.io.expressions import Node
+from pcuq.io.petab_outputs import Output, depends_on_time, find_outputs, number_of
 from pcuq.io.petab_parameters import as_parameter, nominal_point
-from pcuq.io.petab_tables import Experiment, Measurement, Observable, Tables, import_petab
+from pcuq.io.petab_tables import Experiment, Observable, Tables, import_petab
 from pcuq.io.sbml import build
 from pcuq.io.sbml_document import Document
 from pcuq.io.sbml_system import Evaluation, System
@@ -46,7 +46,7 @@ def from_petab(path: str | Path, kernel: Kernel | None = None) -> Problem:
     parameters = Parameters(
         {n: as_parameter(n, tables.parameters[n]) for n in tables.parameters if n in names}
     )
-    outputs = _outputs(tables)
+    outputs = find_outputs(tables)
     model = _model(tables, parameters, outputs)
     return Problem(
         model,
@@ -115,89 +115,6 @@ def _check_files(path: Path, config: dict[str, Any]) -> None:
                     )
                 if key == "sbml_files" or file.suffix == ".xml":
                     read_sbml(file)
-
-
-class Output(NamedTuple):
-    """An observable as some measurements see it."""
-
-    name: str
-    observable: Observable
-    formula: Node
-    noise: Node | None  # None where it is a number for every row
-    rows: tuple[int, ...]
-    numbers: tuple[float, ...]  # the noise of these rows, where it is known
-
-
-def _outputs(tables: Tables) -> list[Output]:
-    """Measurements by observable and by what stands for its placeholders."""
-    groups: dict[tuple, list[int]] = {}
-    noises: list[Node] = []
-    for i, row in enumerate(tables.measurements):
-        where = f"row {i + 1} of the measurement table"
-        if row.observable not in tables.observables:
-            raise InputError(
-                f"{where} names the observable {row.observable!r}, which the observable table "
-                f"does not have: it has {', '.join(tables.observables)}."
-            )
-        _check_row(row, where)
-        observable = tables.observables[row.observable]
-        given = _fill(row.overrides, observable.placeholders, f"observableParameters in {where}")
-        filled = _fill(
-            row.noise_overrides, observable.noise_placeholders, f"noiseParameters in {where}"
-        )
-        formula = ex.substitute(observable.formula, given | filled)
-        noise = ex.substitute(observable.noise, given | filled | {row.observable: formula})
-        noises.append(noise)
-        known = None if not ex.names(noise) and not _timed(noise) else noise
-        groups.setdefault((row.observable, formula, known), []).append(i)
-    several = Counter(name for name, _, _ in groups)
-    found, taken = [], set()
-    for (name, formula, noise), rows in groups.items():
-        first = tables.measurements[rows[0]]
-        label = name if several[name] == 1 else _label(name, first, taken)
-        taken.add(label)
-        numbers = [] if noise is not None else [_number(noises[i]) for i in rows]
-        for value in numbers:
-            if not value > 0:
-                raise InputError(
-                    f"the noise of observable {name!r} must be positive: got {value:g}."
-                )
-        found.append(
-            Output(label, tables.observables[name], formula, noise, tuple(rows), tuple(numbers))
-        )
-    return found
-
-
-def _check_row(row: Measurement, where: str) -> None:
-    if math.isnan(row.value) or math.isinf(row.value):
-        raise InputError(f"{where} has no finite measurement: drop the row.")
-    if math.isnan(row.time) or row.time == -math.inf:
-        raise InputError(f"{where} has no time: give a number, or inf for a steady state.")
-
-
-def _fill(given: tuple[Node, ...], placeholders: tuple[str, ...], where: str) -> dict[str, Node]:
-    if len(given) != len(placeholders):
-        raise InputError(
-            f"{where} need {len(placeholders)} values for {', '.join(placeholders) or 'nothing'}: "
-            f"got {len(given)}."
-        )
-    return dict(zip(placeholders, given, strict=True))
-
-
-def _label(name: str, row: Measurement, taken: set[str]) -> str:
-    label = f"{name}({', '.join(map(repr, row.overrides))})" if row.overrides else name
-    if label in taken:
-        label = f"{label} ± {', '.join(map(repr, row.noise_overrides))}"
-    return label
-
-
-def _timed(formula: Node) -> bool:
-    return any(part.op == ex.TIME for part in ex.walk(formula))
-
-
-def _number(formula: Node) -> float:
-    """The value of a formula without names."""
-    return float(ex.evaluate(formula, dict.__getitem__, dict.__getitem__, 0.0, {}))  # pyright: ignore
 
 
 def _model(tables: Tables, parameters: Parameters, outputs: list[Output]) -> ODEModel:
@@ -318,12 +235,12 @@ def _intervention(changes: dict[str, Node], at: float | None = None) -> Interven
     for name, value in changes.items():
         if value.op == "name":
             values[name] = value.value
-        elif ex.names(value) or _timed(value):
+        elif ex.names(value) or depends_on_time(value):
             raise InputError(
                 f"a condition sets {name!r} to the formula {value!r}: a number or the id of a "
                 "parameter was wanted; other formulas are not supported."
             )
-        elif not math.isnan(number := _number(value)):
+        elif not math.isnan(number := number_of(value)):
             values[name] = number
     return Intervention(set=values, at=at) if values else None
 
