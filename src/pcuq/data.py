@@ -123,7 +123,8 @@ class Data:
             )
         if not (x > -np.inf).all():
             raise InputError(
-                "`x` must be finite, or inf for an ODE at rest: drop rows without a covariate."
+                "`x` must be finite: drop rows without a covariate (the time inf stands for an "
+                "ODE at rest)."
             )
         return x
 

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from pcuq.errors import InputError
@@ -74,10 +75,10 @@ class Intervention:
         """The names that values are taken from."""
         return tuple(value for value in self.set.values() if isinstance(value, str))
 
-    def apply(self, name: str, value: Any, p: Mapping[str, Any]) -> Any:
+    def apply(self, name: str, value: Any, p: Mapping[str, Any] = MappingProxyType({})) -> Any:
         """z → a z + b: the changed value of the quantity `name`, unchanged if it is not named.
 
-        `p`: the parameters and constants before the change.
+        `p`: the parameters and constants before the change, for values that are names.
         """
         if name in self.set:
             value = self.set[name]

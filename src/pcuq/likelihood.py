@@ -21,7 +21,7 @@ from pcuq.errors import InputError
 from pcuq.problem import Predictor, Problem
 
 # Where noise is small beside the outputs, a log-likelihood needs many digits of them.
-TOLERANCE = 1e-9
+TOLERANCE = 1e-10
 
 
 @x64

@@ -157,7 +157,7 @@ def test_a_model_cannot_be_changed():
         ({"observe": lambda t, u, p: u, "outputs": ["a", "b"]}, r"observe.*got \(1,\)"),
         ({"t0": np.inf}, "t0"),
         ({"breaks": ["noon"]}, "breaks"),
-        ({"parameters": {}}, "parameters"),
+        ({"parameters": None}, "parameters"),
     ],
 )
 def test_bad_models_are_refused_with_a_reason(change, message):

@@ -153,26 +153,34 @@ def choose(
             first = survey(values, method, rough)
     fine = first.fine if first.fine.any() else np.ones_like(first.fine)
     scale = np.median(first.scale[fine], axis=0)
-    if method == "implicit":
-        # Tiny states are fast ones that follow the others; to hold them to their own magnitude
-        # takes many times the steps, down to rounding errors.
-        scale = np.maximum(scale, SMALLEST * np.max(scale))
+    scale = _bearable(scale, method)
     info = {"representatives": len(fine), "failed": int(np.sum(~first.fine))}
     return adaptive.AdaptiveSolver(model, segments, method, tolerance, scale, mode, info)
 
 
 def accurate(surveyor: Surveyor, values: dict[str, Any], rtol: float) -> Survey:
     """An accurate solve by whichever method can do it; a little less so if neither can."""
-    for accuracy, method in itertools.product((rtol, 100 * rtol), adaptive.METHODS):
+    for accuracy, method in itertools.product((rtol, 1e2 * rtol, 1e4 * rtol), adaptive.METHODS):
         first = surveyor(values, method, 1e-6)
         if first.fine.all():
-            last = surveyor(values, method, accuracy, first.scale)
+            last = surveyor(values, method, accuracy, _bearable(first.scale, method))
             if last.fine.all():
                 return last
     raise ComputationError(
         "the model could not be solved: the solution explodes, is not finite, or takes more than "
         f"{adaptive.EXPLICIT_STEPS} steps; check the right-hand side at these parameter values."
     )
+
+
+def _bearable(scale: np.ndarray, method: str) -> np.ndarray:
+    """The magnitudes that errors are held against.
+
+    In a stiff model tiny states are fast ones that follow the others: to hold them to their own
+    magnitude takes an implicit method many times the steps, down to rounding errors.
+    """
+    if method == "explicit":
+        return scale
+    return np.maximum(scale, SMALLEST * np.max(scale, axis=-1, keepdims=True))
 
 
 def _as_values(model: ODEModel, representatives: Mapping[str, Any] | None) -> dict[str, Any]:

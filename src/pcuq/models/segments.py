@@ -88,7 +88,7 @@ def as_times(x: Any, t0: float) -> np.ndarray:
         times = np.zeros((0, 0))
     if times.ndim != 1 or times.size == 0 or not np.all(times > -np.inf):
         raise InputError(
-            "an ODEModel is solved at a 1-D array of times, inf for rest: got "
+            "an ODEModel is solved at a 1-D array of finite times, or inf for rest: got "
             f"{'None' if x is None else f'shape {np.shape(x)}'}."
         )
     if np.any(np.diff(times) <= 0):
