@@ -8,8 +8,8 @@ import pytest
 import pcuq
 from pcuq.io.sbml_document import read
 
-# One in twenty stands for all in the quick run; the whole suite compiles for a quarter of an hour.
-EVERY = 20
+# One in forty stands for all in the quick run; the whole suite compiles for a quarter of an hour.
+EVERY = 40
 
 
 def deviation(case):
@@ -55,9 +55,9 @@ def failures(cases):
     return wrong, refused
 
 
-def test_every_twentieth_case_is_within_its_tolerance(external_data):
+def test_every_fortieth_case_is_within_its_tolerance(external_data):
     cases = sorted((external_data / "sbml-suite").iterdir())[::EVERY]
-    assert len(cases) > 10
+    assert len(cases) > 5
     assert failures(cases) == ({}, {})
 
 
