@@ -189,11 +189,11 @@ def test_outputs_between_steps_are_accurate(method):
 @pytest.mark.parametrize(
     ("trouble", "method", "mode"),
     [
-        ("nan", "explicit", "forward"),
+        pytest.param("nan", "explicit", "forward", marks=pytest.mark.slow),
         ("nan-later", "explicit", "forward"),
         ("blow-up", "explicit", "forward"),
         ("nan-later", "explicit", "reverse"),
-        ("blow-up", "explicit", "reverse"),
+        pytest.param("blow-up", "explicit", "reverse", marks=pytest.mark.slow),
         pytest.param("nan-later", "implicit", "forward", marks=pytest.mark.slow),
         pytest.param("nan-later", "implicit", "reverse", marks=pytest.mark.slow),
         pytest.param("blow-up", "implicit", "forward", marks=pytest.mark.slow),
