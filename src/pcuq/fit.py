@@ -378,7 +378,13 @@ def verdict(settings, figures, check, share_failed) -> tuple[bool, str]:
     if settings.sampler == "flow":
         doubts.append("the unadjusted flow has a bias that is not measured: use 'ensemble'")
     outside = figures["share_outside_fit"]
-    remark = (
+    unchecked = (
+        " Whether the draws satisfy the fixed-point equation could not be told: its importance "
+        f"sample has an effective size of only {figures['fixed_point_ess']:.0f}."
+        if "fixed_point_ess" in figures and not known
+        else ""
+    )
+    remark = unchecked + (
         f" {outside:.0%} of Q lies outside the part that fits, near the prior: it explains little "
         "of the data, and shrinks with λ."
         if outside > 0.005

@@ -31,7 +31,7 @@ class FixedPoint(NamedTuple):
 
     mean_difference: float  # largest over parameters, in sds, within the part that fits
     mass_difference: float  # of the part that fits
-    ess: float  # of the importance sample: below a hundred the figures say little
+    ess: float  # of the importance sample: with few the figures say little
     kl: float  # KL(Q, Q0)
     mmd2: float  # MMD²(P_n, P_Q) reached, without the bias of using a draw twice
 
@@ -64,10 +64,8 @@ def fixed_point(
         weights = jnp.full(len(pool), 1.0 / len(pool))
         repulsion = objective.pair_rows(features, reference, weights)
         # A draw is left out of its own mean: it would see itself with weight 1/K.
-        share = jnp.where(reference.ok, 1.0 / (len(pool) - 1), 0.0)
-        one = reference.representation
-        own = objective.pairs.rows(one, one, share, exclude_self=True)
-        own = jnp.where(reference.ok, own, 0.0)
+        share = jnp.full(len(pool), 1.0 / (len(pool) - 1))
+        own = objective.pair_rows(reference, reference, share, exclude_self=True)
         return v_points, repulsion - v_points, own, objective.data_terms(reference)
 
     v_points, potential, own, v_pool = map(

@@ -178,9 +178,13 @@ class Objective:
         block = self.pairs.block(a.representation, b.representation)
         return jnp.where(a.ok[:, None] & b.ok[None, :], block, 0.0)
 
-    def pair_rows(self, a: Features, b: Features, c: Array) -> Float[Array, " A"]:
-        """Σ_b c_b κ0(a, b)."""
-        rows = self.pairs.rows(a.representation, b.representation, jnp.where(b.ok, c, 0.0))
+    def pair_rows(
+        self, a: Features, b: Features, c: Array, exclude_self: bool = False
+    ) -> Float[Array, " A"]:
+        """Σ_b c_b κ0(a, b); `exclude_self` leaves b = a out of the sum."""
+        rows = self.pairs.rows(
+            a.representation, b.representation, jnp.where(b.ok, c, 0.0), exclude_self
+        )
         return jnp.where(a.ok, rows, 0.0)
 
     def log_priors(self, thetas: Float[Array, "N p"]) -> Float[Array, " N"]:
@@ -228,10 +232,9 @@ class Objective:
         count = len(features.ok)
         if count == 1:
             return 0.0
-        one, fine = features.representation, features.ok
         # The diagonal is left out: the pair sum is over i < j.
-        rows = self.pairs.rows(one, one, jnp.where(fine, 1.0, 0.0), exclude_self=True)
-        return 0.5 * jnp.sum(jnp.where(fine, rows, 0.0)) / (count - 1)
+        rows = self.pair_rows(features, features, jnp.ones(count), exclude_self=True)
+        return 0.5 * jnp.sum(rows) / (count - 1)
 
     def joint_value_and_gradient(self, thetas: Float[Array, "N p"], lam: Array | float, *keys):
         """log π(Θ) and its gradient (N, p): what MALA moves by and accepts by."""

@@ -317,14 +317,21 @@ class Predictor:
         problem = self.problem
         found = problem.parameters.constrain(jnp.asarray(thetas))
         values = {name: np.asarray(value) for name, value in found.items()}
-        parts, fine = zip(
-            *(
-                problem.model_for(label).solve_tightly(x, values, tolerance)
-                for label, x in zip(problem.points.labels, problem.points.covariates, strict=True)
-            ),
-            strict=True,
+        parts: dict[int, np.ndarray] = {}
+        fine = []
+        for group in self._groups:
+            if isinstance(group, int):
+                model = problem.model_for(problem.points.labels[group])
+                x = problem.points.covariates[group]
+                parts[group], good = model.solve_tightly(x, values, tolerance)
+            else:
+                outputs, good = group.solve_tightly(values, tolerance)
+                parts |= dict(zip(group.members, outputs, strict=True))
+            fine.append(good)
+        w = np.concatenate(
+            [parts[i].reshape(len(thetas), -1, parts[i].shape[-1]) for i in range(len(parts))],
+            axis=1,
         )
-        w = np.concatenate([p.reshape(len(p), -1, p.shape[-1]) for p in parts], axis=1)
         with np.errstate(invalid="ignore"):
             ok = np.all(fine, axis=0) & np.all(np.abs(w) < LARGEST_OUTPUT, axis=(1, 2))
         return np.where(ok[:, None, None], w, 0.0), ok

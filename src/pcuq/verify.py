@@ -50,9 +50,8 @@ def check_solver(
     @jax.jit
     def evaluate(outputs, ok, sample):
         features = objective.features_of(outputs, ok, sample)
-        one, share = features.representation, jnp.where(features.ok, 1.0 / len(sample), 0.0)
-        rows = objective.pairs.rows(one, one, share, exclude_self=True)
-        rows = jnp.where(features.ok, rows, 0.0)
+        share = jnp.full(len(sample), 1.0 / len(sample))
+        rows = objective.pair_rows(features, features, share, exclude_self=True)
         w, s, ok = jax.vmap(lambda *solved: predictions(problem, *solved))(outputs, ok, sample)
         return w, s, ok, objective.data_terms(features), rows
 

@@ -90,6 +90,13 @@ def test_a_sound_fit_is_trusted():
     assert verdict(*sound())[0]
 
 
+def test_a_fixed_point_that_could_not_be_checked_is_said():
+    trusted, status = verdict(*sound(figures={"fixed_point_ess": 16.0, "fixed_point_mean": 0.9}))
+    assert trusted
+    assert "could not be told" in status and "only 16" in status
+    assert "could not be told" not in verdict(*sound())[1]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

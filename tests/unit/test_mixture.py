@@ -24,7 +24,7 @@ def narrow_and_wide() -> Mixture:
 
 
 def draws(mixture, count, seed=0):
-    """From m alone: with q0 left out by choice of those points that are not its."""
+    """Points of m alone, written out once more."""
     keys = jax.random.split(jax.random.key(seed), 3)
     r = jax.random.categorical(keys[0], mixture.log_weights, shape=(count,))
     nu = mixtures.DEGREES

@@ -67,18 +67,18 @@ class Surveyor:
         filled = jax.tree.map(lambda leaf: _fill(leaf, lanes), (values, scale))
         taken = self._solves[method](filled[0], rtol, filled[1])
         taken = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], taken)
-        states = np.asarray(taken.states)
+        states = taken.states
         with np.errstate(invalid="ignore"):
-            fine = np.asarray(taken.fine) & np.isfinite(taken.outputs).all(axis=(1, 2))
+            fine = taken.fine & np.isfinite(taken.outputs).all(axis=(1, 2))
             seen = np.max(np.abs(states), axis=1)
         seen = np.where(np.isfinite(seen), seen, 0.0)
         largest = np.max(seen, axis=1, keepdims=True)
         return Survey(
-            outputs=np.asarray(taken.outputs),
+            outputs=taken.outputs,
             states=states,
             fine=fine,
-            steps=np.sum([np.asarray(steps) for steps, _ in taken.extras], axis=0),
-            times=tuple(np.asarray(times) for _, times in taken.extras),
+            steps=np.sum([steps for steps, _ in taken.extras], axis=0),
+            times=tuple(times for _, times in taken.extras),
             scale=np.where(seen > 0, seen, np.where(largest > 0, largest, scale)),
         )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -42,12 +43,14 @@ class Family:
             given = parameters.constrain(jnp.zeros((1, len(parameters))))
             if options.get("method", "auto") == "auto":
                 options["method"] = "adaptive"
-        each = [self._values(k, given) for k in range(len(self.models))]
-        together = {
-            name: np.concatenate([np.atleast_1d(np.asarray(values[name])) for values in each])
-            for name in each[0]
-        }
-        return self._common().solver(self.x, representatives=together, **options)
+        return self._common.solver(self.x, representatives=self._together(given), **options)
+
+    def solve_tightly(self, values: Mapping[str, Any], tolerance: float):
+        """([outputs (R, n, d) of each member], fine (R,)) for natural values {name: (R,)}."""
+        outputs, fine = self._common.solve_tightly(self.x, self._together(values), tolerance)
+        by_member = np.split(outputs, len(self.models))
+        found = [w[:, rows] for w, rows in zip(by_member, self.rows, strict=True)]
+        return found, np.all(np.split(fine, len(self.models)), axis=0)
 
     def __call__(self, solver: Solver, values: Mapping[str, Any]) -> tuple[list[Any], Any]:
         """Outputs of each member at its own times, and whether all solves succeeded."""
@@ -57,6 +60,14 @@ class Family:
         }
         w, ok = jax.vmap(solver)(together)
         return [w[k][rows] for k, rows in enumerate(self.rows)], jnp.all(ok)
+
+    def _together(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """{name: (members · R,)}, member by member."""
+        each = [self._values(k, values) for k in range(len(self.models))]
+        return {
+            name: np.concatenate([np.atleast_1d(np.asarray(one[name])) for one in each])
+            for name in each[0]
+        }
 
     def _values(self, k: int, values: Mapping[str, Any]) -> dict[str, Any]:
         """Parameters and settings of one member; a setting may be the value of a parameter."""
@@ -69,6 +80,7 @@ class Family:
             found[label] = jnp.broadcast_to(jnp.asarray(value, float), shape)
         return found
 
+    @cached_property
     def _common(self) -> ODEModel:
         first, names = self.models[0], list(self.settings[0])
         states = [name for name in names if name in first.states]

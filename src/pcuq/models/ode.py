@@ -23,8 +23,8 @@ from pcuq.interventions import (
 )
 from pcuq.models import base
 from pcuq.models.base import Solver
-from pcuq.models.choose import Surveyor, accurate, choose, tightly
-from pcuq.models.segments import as_times, cut
+from pcuq.models.choose import Surveyor, accurate, choose, surveyor_of, tightly
+from pcuq.models.segments import as_times
 from pcuq.parameters import Parameters
 
 # Some models amplify errors ten-thousandfold.
@@ -240,9 +240,7 @@ class ODEModel:
 @functools.lru_cache(maxsize=32)
 def _surveyor(model: ODEModel, times: tuple[float, ...]) -> Surveyor:
     """Accurate solves of the model with everything it can report; a model does not change."""
-    if model.report is not None:
-        model = _reporting(model)
-    return Surveyor(model, cut(model, np.array(times)))
+    return surveyor_of(model if model.report is None else _reporting(model), np.array(times))
 
 
 def _reporting(model: ODEModel) -> ODEModel:

@@ -9,8 +9,8 @@ and step; it knows nothing of systems, warm-up or keeping draws:
     step(key, state, tuning)               -> State, Info
     draw(state)                            -> Draw
 
-The key of an iteration depends on the seed and the iteration's number alone, so that results do not
-depend on how the run is cut into chunks.
+The key of an iteration depends on the seed, the iteration's number and the system's alone, so that
+results do not depend on how the run is cut into chunks, or systems are shared out to threads.
 """
 
 from __future__ import annotations

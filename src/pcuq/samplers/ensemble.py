@@ -82,7 +82,7 @@ class Ensemble:
         mixture = fit_mixture(thetas, self.prior.standard_deviations())
         return Tuning(mixture, jnp.asarray(1.0 if adapting else 0.0))
 
-    def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step=-1.0) -> State:
+    def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
         particles = self.evaluate(thetas, tuning)
         kappa0 = self.objective.pair_block(particles.features, particles.features)
         return State(particles, kappa0, jnp.asarray(log_step))

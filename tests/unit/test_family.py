@@ -1,0 +1,60 @@
+"""Conditions that differ only in numbers are solved as one, and as each would be on its own."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import pcuq
+from pcuq.models.family import Family, families
+
+MODEL = pcuq.ODEModel(
+    rhs=lambda t, u, p: [p["dose"] - p["k"] * u[0], p["k"] * u[0] - u[1]],
+    initial={"a": 1.0, "b": 0.5},
+    parameters={"k": pcuq.Parameter("log")},
+    constants={"dose": 0.2},
+)
+# Alike: a and c set a constant and a state, b does so by name. d scales, and is like no other.
+CONDITIONS = {
+    "a": pcuq.Intervention(set={"dose": 0.3, "b": 2.0}),
+    "b": [pcuq.Intervention(set={"dose": "k"}), pcuq.Intervention(set={"b": 0.1})],
+    "c": pcuq.Intervention(set={"dose": 1.5, "b": 0.0}),
+    "d": pcuq.Intervention(scale={"dose": 3.0}),
+}
+TIMES = {"a": [0.0, 1.0, 2.0], "b": [0.5, 2.5], "c": [1.0, 4.0], "d": [1.0, 3.0]}
+
+
+def problem() -> pcuq.Problem:
+    labels = [label for label, times in TIMES.items() for _ in times]
+    x = np.concatenate(list(TIMES.values()))
+    data = pcuq.Data(np.zeros((len(x), 2)), x, noise=1.0, condition=labels)
+    return pcuq.Problem(MODEL, data, conditions=CONDITIONS)
+
+
+def alone(theta: float) -> np.ndarray:
+    k = {"k": float(np.exp(theta))}
+    found = [MODEL.do(CONDITIONS[c]).simulate(TIMES[c], k) for c in TIMES]
+    return np.concatenate([np.stack([f["a"], f["b"]], axis=-1) for f in found])
+
+
+def test_alike_conditions_are_one_group_and_others_stand_alone():
+    given = problem()
+    models = [given.model_for(label) for label in given.points.labels]
+    groups = families(models, given.points.covariates)
+    members = [g.members if isinstance(g, Family) else g for g in groups]
+    assert members == [[0, 1, 2], 3]
+
+
+@pytest.mark.parametrize("representatives", [None, np.array([[-0.5], [0.0], [0.7]])])
+def test_outputs_together_are_those_of_each_alone(representatives):
+    predictor = problem().predictor(representatives)
+    thetas = np.array([[-0.4], [0.6]])
+    outputs, ok = jax.jit(jax.vmap(predictor))(jnp.asarray(thetas))
+    tight, fine = predictor.tightly(thetas, 1e-9)
+    assert np.asarray(ok).all() and fine.all()
+    for i, theta in enumerate(thetas[:, 0]):
+        expected = alone(theta)
+        np.testing.assert_allclose(outputs[i], expected, atol=2e-4)
+        np.testing.assert_allclose(tight[i], expected, atol=1e-7)
+    # The conditions do differ: one solved in another's place would be seen.
+    assert np.abs(alone(0.6) - np.roll(alone(0.6), 3, axis=0)).max() > 0.1
