@@ -103,7 +103,7 @@ def measure(
 
     sampler = Mala(objective, lam)
     v = np.asarray(jax.jit(lambda t: objective.data_terms(objective.features(t)))(positions))
-    tuning = sampler.tune(thetas, v, adapting=False)
+    tuning = sampler.tune(thetas, v, warmed=1.0)
     state = jax.jit(sampler.init)(positions, tuning, jnp.asarray(LOG_STEP))
 
     def loop(key, state):

@@ -155,6 +155,10 @@ class Embedding:
         """Weighted row sums of a tile of e0 and their gradient in a; see `pairs.py`."""
         return tile_gradient(self, a, b, weights, coefficients, constants)
 
+    def gaussian_pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """(π (P, k), f (P,)) where e0 is f exp(−Σ_c π_c (w_c − w'_c)²), else None."""
+        return None
+
 
 class ClosedForm(Embedding):
     """Gaussian noise and a sum of Gaussians as kernel.
@@ -223,6 +227,12 @@ class ClosedForm(Embedding):
         pulled = jnp.einsum("cab,cbk->cak", tile, other)
         gradient = -2 * constants["precision"][:, None] * (w * sums[..., None] - pulled)
         return jnp.sum(sums, axis=0), (gradient,)
+
+    def gaussian_pairs(self):
+        if not self._single_known:
+            return None
+        constants = self.pair_constants()
+        return constants["precision"], np.exp(np.sum(constants["log_factor"], axis=-1))
 
     @property
     def _single_known(self) -> bool:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from pcuq._program import Program
 from pcuq.objective import FITS, Objective
 from pcuq.parameters import Parameters
 from pcuq.samplers import mixture as mixtures
@@ -56,7 +57,7 @@ def fixed_point(
         np.asarray, _importance_points(mixture, prior, jax.random.key(seed))
     )
 
-    @jax.jit
+    @Program
     def potentials(points, solved_points, pool, solved_pool):
         reference = objective.features_of(*solved_pool, pool)
         features = objective.features_of(*solved_points, points)
@@ -100,7 +101,7 @@ def fixed_point(
 def _importance_points(mixture, prior: Parameters, key):
     """Points of the jump density g, with log q0 and log g there."""
 
-    @jax.jit
+    @Program
     def draw(mixture, key):
         points = mixtures.sample(mixture, prior, key, POINTS)
         log_prior = jax.vmap(prior.log_prior)(points)

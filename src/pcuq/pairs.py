@@ -131,6 +131,42 @@ class PairSum:
         }
 
 
+class SinglePrecision:
+    """κ0 in single precision, several times as fast, where atoms meet only themselves.
+
+        κ0(a, b) = Σ_m ω_m exp(−Σ_c (z_amc − z_bmc)²),    z = π^½ (w − centre),
+
+    for e0 that are Gaussian. z is formed in double precision about the data, so that it loses
+    nothing that matters: what is left of a κ0 is wrong by some 10⁻⁷ of it.
+    """
+
+    def __init__(self, pairs: PairSum, centre: Float[np.ndarray, "M k"]):
+        gaussian = pairs.embedding.gaussian_pairs()
+        assert gaussian is not None and pairs.diagonal
+        precision, factor = gaussian
+        order = np.argsort(pairs.left)
+        self.root, self.centre = np.sqrt(precision[order]), centre
+        self.weights = (pairs.weights * factor)[order].astype(np.float32)
+
+    @staticmethod
+    def serves(pairs: PairSum) -> bool:
+        return pairs.diagonal and pairs.embedding.gaussian_pairs() is not None
+
+    def represent(self, representation: Any) -> Float[Array, "N k M"]:
+        (w,) = representation
+        return jnp.swapaxes(self.root * (w - self.centre), 1, 2).astype(jnp.float32)
+
+    def block(self, a: Float[Array, "A k M"], b: Float[Array, "B k M"]) -> Float[Array, "A B"]:
+        weights = jnp.asarray(self.weights)
+
+        def row(one):
+            # Entry by entry, and the sum over atoms as a product: loops that vectorise.
+            squares = sum((one[c] - b[:, c]) ** 2 for c in range(len(one)))
+            return jnp.exp(-squares) @ weights
+
+        return jax.lax.map(row, a).astype(jnp.float64)
+
+
 def tile_gradient(embedding, a, b, weights, coefficients, constants):
     """Row sums of a tile and their gradient in a, by differentiating inside the tile.
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcuq._program import Program
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
 from pcuq.functionals import Prediction
@@ -206,7 +207,7 @@ def _differ(apart: Array, largest: Array, ok: NDArray[np.bool_]) -> NDArray[np.b
 def _batches(solve, model, thetas: Array, which: NDArray[np.int_], size: int) -> Iterator:
     """(rows, results) for `which` rows, in batches of one size: one compilation."""
     size = min(size, len(which))
-    step = jax.jit(jax.vmap(lambda theta: solve(model.parameters.constrain(theta))))
+    step = Program(jax.vmap(lambda theta: solve(model.parameters.constrain(theta))))
     for start in range(0, len(which), size):
         rows = which[start : start + size]
         results = step(thetas[np.resize(rows, size)])
@@ -231,7 +232,7 @@ class _NoiseLaw:
     def sample(self, x: Array | None, w: Array, thetas: Array, seed: int) -> Array:
         """(S, n, d) draws; the s-th depends on the seed and on s, not on what is done."""
         key = jax.random.fold_in(jax.random.key(seed), NOISE_STREAM)
-        one = jax.jit(
+        one = Program(
             jax.vmap(lambda s, theta, w: self._draw(jax.random.fold_in(key, s), theta, w, x))
         )
         found = np.full(w.shape, np.nan)

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from pcuq._program import Program
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError
 from pcuq.likelihood import (
@@ -59,8 +60,8 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
     if problem.nominal is not None:
         draws = draws.at[0].set(problem.nominal)
     predictor = problem.predictor(np.asarray(draws[:32]), mode="forward", tolerance=MESH_TOLERANCE)
-    climb = jax.jit(jax.vmap(_ascent(problem, predictor)))
-    density = jax.jit(jax.vmap(_tempered_posterior(problem, predictor), in_axes=(0, None)))
+    climb = Program(jax.vmap(_ascent(problem, predictor)))
+    density = Program(jax.vmap(_tempered_posterior(problem, predictor), in_axes=(0, None)))
     schedule = np.repeat(TEMPERING, ITERATIONS)
     chosen, factors = [], []
     for first_factor, factor in ((TEMPERING[0], schedule), (1.0, np.ones_like(schedule))):

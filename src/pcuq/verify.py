@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pcuq._program import Program
 from pcuq.likelihood import predictions
 from pcuq.objective import Objective, part_that_fits
 
@@ -47,7 +48,7 @@ def check_solver(
     index = np.linspace(0, len(thetas) - 1, min(SAMPLE, len(thetas))).round().astype(int)
     sample, fits = thetas[index], part_that_fits(v)[index]
 
-    @jax.jit
+    @Program
     def evaluate(outputs, ok, sample):
         features = objective.features_of(outputs, ok, sample)
         share = jnp.full(len(sample), 1.0 / len(sample))

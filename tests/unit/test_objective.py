@@ -169,6 +169,11 @@ def relative(found, wanted):
     return np.max(np.abs(np.asarray(found) - np.asarray(wanted))) / np.max(np.abs(wanted))
 
 
+def quick_block(objective, features):
+    quick = objective.quick_features(features)
+    return objective.quick_pair_block(quick, quick)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_everything_equals_the_double_loops(name):
     problem, brute, plain = problem_of(CASES[name])
@@ -180,14 +185,16 @@ def test_everything_equals_the_double_loops(name):
         return (
             objective.data_terms(features),
             objective.pair_block(features, features),
+            quick_block(objective, features),
             objective.joint_value_and_gradient(thetas, LAM),
         )
 
-    v, block, (value, gradient) = compute(jnp.asarray(thetas))
+    v, block, quick, (value, gradient) = compute(jnp.asarray(thetas))
     assert relative(objective.constant, brute.constant()) < 1e-12
     assert relative(v, [brute.v(theta) for theta in thetas]) < 1e-12
     kappa0 = [[brute.kappa0(theta, vartheta) for vartheta in thetas] for theta in thetas]
     assert relative(block, kappa0) < 1e-12
+    assert relative(quick, kappa0) < 1e-6
     joint = brute.joint_log_density(thetas, LAM, log_prior)
     assert relative(value, joint) < 1e-12
     assert relative(gradient, jax.jit(jax.grad(plain))(jnp.asarray(thetas), LAM)) < 1e-11
@@ -362,12 +369,14 @@ def test_failed_particles_count_for_nothing_but_their_prior(noise, mode):
         block = objective.pair_block(features, features)
         rows = objective.pair_rows(features, features, jnp.ones(len(thetas)))
         v = objective.data_terms(features)
-        return features.ok, v, block, rows, objective.joint_value_and_gradient(thetas, LAM)
+        joint = objective.joint_value_and_gradient(thetas, LAM)
+        return features.ok, v, block, quick_block(objective, features), rows, joint
 
-    ok, v, block, rows, (value, gradient) = compute(thetas)
+    ok, v, block, quick, rows, (value, gradient) = compute(thetas)
     failed = np.array([False, True, False, True])
     np.testing.assert_array_equal(~ok, failed)
     assert np.all(v[failed] == 0) and np.all(block[failed] == 0) and np.all(block[:, failed] == 0)
+    np.testing.assert_allclose(quick, block, rtol=1e-6)
     np.testing.assert_allclose(rows, block.sum(axis=1), rtol=1e-12)
     np.testing.assert_allclose(gradient[failed], -thetas[failed], rtol=1e-14)
     pair = block[0, 2] / (len(thetas) - 1)
@@ -434,3 +443,18 @@ def test_the_default_lengthscale_is_the_noise_or_its_median_over_observed_rows()
     assert np.allclose(default_lengthscale(problem), np.sqrt(2) * np.array([0.5, 1.0]))
     nothing = np.where([True, False], y, np.nan)
     assert np.allclose(default_lengthscale(Problem(MODEL, Data(nothing, None, 0.5))), [0.5, 1.0])
+
+
+@pytest.mark.parametrize("combine", ["product", "sum"])
+def test_single_precision_serves_data_far_from_zero(combine):
+    """10⁷ and 10⁷ + 0.1 are one number in single precision, unless they are centred first."""
+    model = FunctionModel(
+        lambda x, p: [1e7 + p["a"] * x, p["a"]], {"a": Parameter("identity")}, ("y", "z")
+    )
+    x = np.arange(5.0)
+    data = Data(np.stack([1e7 + 0.3 * x, 0.3 + 0 * x], 1), x, 0.1)
+    objective = Objective(Problem(model, data, GaussianKernel(0.1, combine=combine)))
+    features = jax.jit(objective.features)(jnp.array([[0.1], [0.3], [0.37]]))
+    assert objective.quick_features(features).representation.dtype == jnp.float32
+    exact = objective.pair_block(features, features)
+    np.testing.assert_allclose(quick_block(objective, features), exact, rtol=1e-6)

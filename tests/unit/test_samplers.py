@@ -78,7 +78,7 @@ def starts(systems, particles):
 def test_gradient_that_mala_moves_by_is_that_of_the_value_it_accepts_by():
     sampler = Mala(Objective(linear_problem()), LAM)
     thetas = starts(1, 3)[0]
-    tuning = sampler.tune(thetas, np.ones(3), False)
+    tuning = sampler.tune(thetas, np.ones(3), 1.0)
     init = jax.jit(lambda t: sampler.init(t, tuning, -1.0).at)
     gradient, h = np.asarray(init(thetas).gradient), 1e-5
     for i, k in np.ndindex(3, 2):
@@ -277,5 +277,5 @@ def test_a_failed_solve_is_no_minimum_of_mmd():
     assert theta[0] < 2 and np.isfinite(least)
     value, (_, ok) = mmd_bayes.log_posterior(target, 10.0)(jnp.asarray(begin[0]))
     assert value == -np.inf and not ok
-    with pytest.raises(ComputationError, match="none of 1 starts"):
+    with pytest.raises(ComputationError, match="none of the starts"):
         mmd_bayes.minimise_mmd(target, begin[:1])

@@ -15,6 +15,7 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Float
 
+from pcuq._program import Program
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
 from pcuq.objective import Objective
@@ -103,18 +104,22 @@ def minimise_mmd(
         return found.value, loss(found.value, None)
 
     starts = np.atleast_2d(np.asarray(starts, dtype=float))
-    first = np.asarray(jax.jit(jax.vmap(lambda theta: loss(theta, None)))(jnp.asarray(starts)))
+    # Starts are repeated to round numbers of them, so that other data find the program compiled.
+    starts = np.resize(starts, (DESCENTS * -(-len(starts) // DESCENTS), starts.shape[1]))
+    first = np.asarray(Program(jax.vmap(lambda theta: loss(theta, None)))(starts))
     order = np.argsort(first, kind="stable")[:DESCENTS]
-    chosen = starts[order[np.isfinite(first[order])]]
-    if not len(chosen):
+    order = order[np.isfinite(first[order])]
+    if not len(order):
         raise ComputationError(
-            f"MMD² is finite at none of {len(starts)} starts: start nearer to a fit, or check that "
+            "MMD² is finite at none of the starts: start nearer to a fit, or check that "
             "the model can be solved there."
         )
-    ends, values = map(np.asarray, jax.jit(jax.vmap(descend))(jnp.asarray(chosen)))
+    order = np.resize(order, DESCENTS)
+    chosen = starts[order]
+    ends, values = map(np.asarray, Program(jax.vmap(descend))(chosen))
     # A descent may end at its start, never above it.
     good = np.isfinite(values) & np.isfinite(ends).all(axis=1)
     ends = np.where(good[:, None], ends, chosen)
-    values = np.where(good, values, np.sort(first)[: len(chosen)])
+    values = np.where(good, values, first[order])
     best = int(np.argmin(values))
     return ends[best], float(values[best] * constant)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pcuq._program import Program
 from pcuq.errors import ComputationError, InputError
 from pcuq.models import adaptive, mesh
 from pcuq.models.base import Solver
@@ -88,7 +89,7 @@ class Surveyor:
                 self.model, self.segments, values, method, rtol, scale, keep_steps=True
             )
 
-        return jax.jit(jax.vmap(solve, in_axes=(0, None, 0)))
+        return Program(jax.vmap(solve, in_axes=(0, None, 0)))
 
     def _first_scale(self, values) -> np.ndarray:
         """Before anything is known: the initial state, or where its slope leads, or 1."""
@@ -101,7 +102,7 @@ class Surveyor:
             return jnp.max(jnp.abs(u)), jnp.max(jnp.abs(slope)) * span
 
         lanes = jnp.zeros(next(map(len, values.values()), 1))  # one where nothing is fitted
-        start, reach = map(np.asarray, jax.jit(jax.vmap(magnitude))(values, lanes))
+        start, reach = map(np.asarray, Program(jax.vmap(magnitude))(values, lanes))
         size = np.where(np.isfinite(start) & (start > 0), start, reach)
         size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
         return np.broadcast_to(size[:, None], (len(size), len(self.model.states)))
@@ -256,11 +257,15 @@ def _find_mesh(model, segments, survey: Surveyor, values, first: Survey, toleran
     magnitude = np.max(np.abs(truth.outputs[kept]), axis=1)  # (R, d)
     typical = np.median(magnitude, axis=0)
     unit = magnitude + 1e-3 * np.where(typical > 0, typical, np.max(typical) or 1.0)
-    representatives = {name: value[kept] for name, value in values.items()}
+    size = int(np.sum(kept))
+    lanes = LANES * -(-size // LANES)
+    representatives = {
+        name: _fill(np.asarray(value)[kept], lanes) for name, value in values.items()
+    }
 
     def error_on(grids) -> float:
         solve = jax.vmap(lambda values: mesh.integrate(model, segments, grids, values).outputs)
-        found = np.asarray(jax.jit(solve)(representatives))
+        found = np.asarray(Program(solve)(representatives))[:size]
         with np.errstate(all="ignore"):
             apart = np.max(np.abs(found - truth.outputs[kept]), axis=1)
         each = np.max(apart / unit, axis=1)
@@ -343,5 +348,15 @@ def _place(segments, density, factor: float) -> tuple[mesh.Grid, ...]:
             inside = np.interp(inner, total, nodes)
             inside = inside[(inside > stops[i]) & (inside < stops[i + 1])]
             parts += [np.unique(inside), stops[i + 1 : i + 2]]
-        grids.append(mesh.make_grid(segment, np.concatenate(parts)))
+        grids.append(mesh.make_grid(segment, _rounded_up(np.concatenate(parts), nodes, total)))
     return tuple(grids)
+
+
+def _rounded_up(placed: np.ndarray, nodes: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """With a round number of steps, the hardest ones halved: meshes then share programs."""
+    steps = len(placed) - 1
+    unit = 2 ** max(0, (steps - 1).bit_length() - 4)
+    extra = -steps % unit
+    hardest = np.argsort(-np.diff(np.interp(placed, nodes, total)), kind="stable")[:extra]
+    middles = 0.5 * (placed[hardest] + placed[hardest + 1])
+    return np.sort(np.concatenate([placed, middles]))

@@ -2,9 +2,10 @@
 
 A *system* is a set of N particles that is sampled together. Systems are independent given the
 tuning, which is made from all of them in warm-up and then fixed. A sampler says how to tune, begin
-and step; it knows nothing of systems, warm-up or keeping draws:
+and step; it knows nothing of systems or keeping draws, and of the warm-up only which share of it,
+`warmed`, is over:
 
-    tune(thetas (K, p), v (K,), adapting)  -> Tuning    arrays whose shapes never change
+    tune(thetas (K, p), v (K,), warmed)    -> Tuning    arrays whose shapes never change
     init(thetas (N, p), tuning, log_step)  -> State     with a field `log_step`
     step(key, state, tuning)               -> State, Info
     draw(state)                            -> Draw
@@ -20,13 +21,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
+
+from pcuq._program import Program
 
 # Warm-up is cut into stages that grow, and the tuning is made anew after each.
 STAGES = (0.04, 0.06, 0.08, 0.10, 0.14, 0.18, 0.40)
@@ -45,7 +47,7 @@ class Sampler(Protocol):
 
     name: str
 
-    def tune(self, thetas: np.ndarray, v: np.ndarray, adapting: bool) -> Any: ...
+    def tune(self, thetas: np.ndarray, v: np.ndarray, warmed: float) -> Any: ...
     def init(self, thetas: Array, tuning: Any, log_step: Array) -> Any: ...
     def step(self, key: Array, state: Any, tuning: Any) -> tuple[Any, NamedTuple]: ...
     def draw(self, state: Any) -> Draw: ...
@@ -94,7 +96,7 @@ def sample(
     total = warmup + draws * thin
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
-    tuning = sampler.tune(starts.reshape(-1, p), first_v.ravel(), warmup > 0)
+    tuning = sampler.tune(starts.reshape(-1, p), first_v.ravel(), 0.0 if warmup else 1.0)
     began = time.perf_counter()
     crew.begin(starts, tuning, np.full(systems, float(log_step)))
     seen: list[Draw] = []
@@ -103,7 +105,7 @@ def sample(
             draw, info = crew.advance(part)
             seen.append(draw)
             _tell(listener, crew.iteration, total, True, info, draw)
-        tuning = sampler.tune(*_later(seen, crew.iteration), crew.iteration < warmup)
+        tuning = sampler.tune(*_later(seen, crew.iteration), crew.iteration / warmup)
         crew.begin(seen[-1].theta[-1], tuning, crew.log_steps())
     clock["compile_and_warmup"] = time.perf_counter() - began
 
@@ -146,8 +148,8 @@ class Crew:
         workers = max(n for n in range(1, min(systems, cores) + 1) if systems % n == 0)
         self.groups = np.split(np.arange(systems), workers)
         self.key, self.iteration = jax.random.key(seed), 0
-        self._init = _Compiled(jax.vmap(sampler.init, in_axes=(0, None, 0)))
-        self._advance = _Compiled(_advance(sampler, most))
+        self._init = Program(jax.vmap(sampler.init, in_axes=(0, None, 0)))
+        self._advance = Program(_advance(sampler, most))
         self.states: list[Any] = [None] * workers
 
     def begin(self, thetas, tuning, log_steps) -> None:
@@ -213,20 +215,6 @@ def _advance(sampler: Sampler, most: int):
         return jax.lax.fori_loop(0, count, body, (state, buffers))
 
     return advance
-
-
-class _Compiled:
-    """A function compiled at its first call, once, whichever thread comes first."""
-
-    def __init__(self, function):
-        self.function, self.program, self.lock = jax.jit(function), None, Lock()
-
-    def __call__(self, *args):
-        if self.program is None:
-            with self.lock:
-                if self.program is None:
-                    self.program = self.function.lower(*args).compile()
-        return self.program(*args)
 
 
 def _stage_lengths(warmup: int) -> list[int]:

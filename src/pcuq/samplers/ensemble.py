@@ -31,6 +31,10 @@ from pcuq.samplers.mixture import Mixture, fit_mixture, log_components, log_jump
 LENGTHS = (2.0, 0.7, 0.25, 0.08)
 TARGET_ACCEPTANCE = 0.4  # of local moves, over all lengths
 ADAPTATION_RATE = 0.3
+# Warm-up begins with λ multiplied by this, which falls to 1 by the share COOLED of the warm-up: at
+# a large λ modes are wide and connected, and each is found before it becomes hard to reach.
+HOTTEST = 4.0
+COOLED = 0.4
 MOST_BLOCKS = 5  # of proposals that are accepted together: fewer compute more of κ0
 
 
@@ -65,6 +69,7 @@ class Tuning(NamedTuple):
     """Everything that is adapted in warm-up and fixed afterwards."""
 
     mixture: Mixture
+    lam: Array
     adapting: Array
 
 
@@ -77,14 +82,15 @@ class Ensemble:
         self.objective, self.lam = objective, lam
         self.prior = objective.problem.parameters
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
+    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
         """Tuning from earlier positions (K, p), oldest first."""
         mixture = fit_mixture(thetas, self.prior.standard_deviations())
-        return Tuning(mixture, jnp.asarray(1.0 if adapting else 0.0))
+        heat = HOTTEST ** max(0.0, 1.0 - warmed / COOLED)
+        return Tuning(mixture, jnp.asarray(heat * self.lam), jnp.asarray(float(warmed < 1)))
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
         particles = self.evaluate(thetas, tuning)
-        kappa0 = self.objective.pair_block(particles.features, particles.features)
+        kappa0 = self.objective.quick_pair_block(particles.features, particles.features)
         return State(particles, kappa0, jnp.asarray(log_step))
 
     def evaluate(self, thetas: Float[Array, "N p"], tuning: Tuning) -> Particles:
@@ -94,7 +100,7 @@ class Ensemble:
             thetas,
             self.objective.log_priors(thetas),
             self.objective.data_terms(features),
-            features,
+            self.objective.quick_features(features),
             jax.vmap(lambda theta: log_components(tuning.mixture, theta))(thetas),
         )
 
@@ -129,25 +135,25 @@ class Ensemble:
         jumped = mixtures.sample(mixture, self.prior, jump_key, len(old.theta))
         new = self.evaluate(jnp.where(jumping, jumped, moved), tuning)
         ratio = _log_reference(old, jumping) - _log_reference(new, jumping)
-        state, accepted = self._accept(accept_key, state, new, ratio)
+        state, accepted = self._accept(accept_key, state, new, ratio, tuning.lam)
         return state, (jnp.mean(accepted), jnp.mean(~new.features.ok))
 
-    def _accept(self, key, state: State, new: Particles, log_proposal_ratio):
+    def _accept(self, key, state: State, new: Particles, log_proposal_ratio, lam):
         """Accept or reject each particle in turn, given where the others are by then.
 
         κ0 is computed for some proposals at a time, with all particles as they are by then.
         """
         old = state.particles
         count = len(old.theta)
-        own = (new.log_prior - old.log_prior) + (new.v - old.v) / self.lam + log_proposal_ratio
+        own = (new.log_prior - old.log_prior) + (new.v - old.v) / lam + log_proposal_ratio
         log_uniform = jnp.log(jax.random.uniform(key, (count,)))
-        share = 1.0 / (self.lam * max(count - 1, 1))
+        share = 1.0 / (lam * max(count - 1, 1))
 
         def block(carry, members):
             features, kappa0 = carry
             proposed = jax.tree.map(lambda leaf: leaf[members], new.features)
-            with_all = self.objective.pair_block(proposed, features)
-            with_each_other = self.objective.pair_block(proposed, proposed)
+            with_all = self.objective.quick_pair_block(proposed, features)
+            with_each_other = self.objective.quick_pair_block(proposed, proposed)
 
             def one(carry, packed):
                 kappa0, accepted = carry

@@ -76,8 +76,8 @@ class Mala(Langevin):
         self.objective = objective
         self.lam: Any = lam
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
-        return shared.tuning_of_fit(thetas, v, adapting)
+    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
+        return shared.tuning_of_fit(thetas, v, warmed)
 
     def _evaluate(self, thetas) -> Point:
         return Point(thetas, *self.objective.joint_evaluation(thetas, self.lam))
@@ -91,8 +91,8 @@ class ParallelMala(Langevin):
     def __init__(self, log_density: LogDensity, mode: str = "forward"):
         self.value_and_gradient = shared.value_and_gradient(log_density, mode)
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
-        return shared.tuning_of_most(thetas, v, adapting)
+    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
+        return shared.tuning_of_most(thetas, v, warmed)
 
     def _evaluate(self, thetas) -> Point:
         return Point(thetas, *jax.vmap(self.value_and_gradient)(thetas))

@@ -59,8 +59,8 @@ class JointNuts:
         self.objective = objective
         self.lam: Any = lam
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
-        return shared.tuning_of_fit(thetas, v, adapting)
+    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
+        return shared.tuning_of_fit(thetas, v, warmed)
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
         value, gradient, v, ok = self.objective.joint_evaluation(thetas, self.lam)
@@ -94,8 +94,8 @@ class ParallelNuts:
         self.log_density = log_density
         self.value_and_gradient = shared.value_and_gradient(log_density, mode)
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, adapting: bool) -> Tuning:
-        return shared.tuning_of_most(thetas, v, adapting)
+    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
+        return shared.tuning_of_most(thetas, v, warmed)
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
         value, gradient, v, ok = jax.vmap(self.value_and_gradient)(thetas)

@@ -43,26 +43,26 @@ class Evaluated(NamedTuple):
 LogDensity = Callable[[Float[Array, " p"]], tuple[Array, tuple[Array, Array]]]
 
 
-def tuning_of_fit(thetas: np.ndarray, v: np.ndarray, adapting: bool) -> Tuning:
+def tuning_of_fit(thetas: np.ndarray, v: np.ndarray, warmed: float) -> Tuning:
     """For particles of PCUQ: P is the covariance within the part that fits."""
-    return _tuning(thetas, part_that_fits(v), adapting)
+    return _tuning(thetas, part_that_fits(v), warmed)
 
 
-def tuning_of_most(thetas: np.ndarray, v: np.ndarray, adapting: bool) -> Tuning:
+def tuning_of_most(thetas: np.ndarray, v: np.ndarray, warmed: float) -> Tuning:
     """For independent chains: P is the covariance without chains that are stuck elsewhere."""
     finite = np.where(np.isfinite(v), v, LOWEST)
     middle = np.median(finite)
-    return _tuning(thetas, finite >= middle - 5 * (finite.max() - middle), adapting)
+    return _tuning(thetas, finite >= middle - 5 * (finite.max() - middle), warmed)
 
 
-def _tuning(thetas: np.ndarray, chosen: np.ndarray, adapting: bool) -> Tuning:
+def _tuning(thetas: np.ndarray, chosen: np.ndarray, warmed: float) -> Tuning:
     p = thetas.shape[1]
     inside = thetas[chosen] if chosen.sum() > 2 * p else thetas
     covariance = np.cov(inside.T).reshape(p, p) if len(inside) > 1 else np.eye(p)
     # Few or equal positions leave it singular.
     scale = np.maximum(np.diag(covariance), 1e-12)
     covariance = 0.95 * covariance + np.diag(0.05 * scale)
-    return Tuning(jnp.asarray(np.linalg.cholesky(covariance)), jnp.full((), float(adapting)))
+    return Tuning(jnp.asarray(np.linalg.cholesky(covariance)), jnp.full((), float(warmed < 1)))
 
 
 def adapt(log_step, age, acceptance, target: float, tuning: Tuning) -> Array:

@@ -1,0 +1,83 @@
+"""Programs that differ only in numbers are compiled once.
+
+`jax.jit` compiles the arrays that a function closes over into the program. Here they are passed to
+it instead: fits of other data, of another regularisation or on another mesh of as many steps then
+run the program that is there. Compiling takes seconds, and finding the program a fraction of one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import eval_jaxpr
+
+KEPT = 200  # programs: a study of one problem needs a few dozen
+_programs: OrderedDict[str, Future[Any]] = OrderedDict()
+_lock = Lock()
+
+
+class Program:
+    """`function`, compiled for each shape of its arguments; it may not be differentiated."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.function = function
+        self._by_shape: dict[Any, Callable[[list], Any]] = {}
+        self._lock = Lock()
+
+    def __call__(self, *args: Any) -> Any:
+        leaves, structure = jax.tree.flatten(args)
+        leaves = [_strong(leaf) for leaf in leaves]
+        shapes = structure, jax.config.read("jax_enable_x64"), *((x.shape, x.dtype) for x in leaves)
+        with self._lock:
+            if shapes not in self._by_shape:
+                self._by_shape[shapes] = _compile(self.function, structure, leaves)
+        return self._by_shape[shapes](leaves)
+
+
+def _compile(function, structure, leaves) -> Callable[[list], Any]:
+    traced, shape = jax.make_jaxpr(
+        lambda *leaves: function(*jax.tree.unflatten(structure, leaves)), return_shape=True
+    )(*leaves)
+    constants = [_strong(constant) for constant in traced.consts]
+
+    def evaluate(*numbers):
+        first = len(constants)
+        return eval_jaxpr(traced.jaxpr, numbers[:first], *numbers[first:])
+
+    lowered = jax.jit(evaluate).lower(*constants, *leaves)
+    program, output = _compiled(lowered), jax.tree.structure(shape)
+    return lambda leaves: jax.tree.unflatten(output, program(*constants, *leaves))
+
+
+def _compiled(lowered):
+    """The program, compiled by the thread that needs it first while the others wait."""
+    name = hashlib.sha256(lowered.as_text().encode()).hexdigest()
+    with _lock:
+        first = name not in _programs
+        future = _programs.setdefault(name, Future())
+        _programs.move_to_end(name)
+        if len(_programs) > KEPT:
+            _programs.popitem(last=False)
+    if first:
+        try:
+            future.set_result(lowered.compile())
+        except BaseException as error:
+            with _lock:
+                _programs.pop(name, None)
+            future.set_exception(error)
+    return future.result()
+
+
+def _strong(leaf: Any) -> jax.Array:
+    """As an array whose type does not give way to others, as that of a Python number would."""
+    if isinstance(leaf, jax.Array):
+        return leaf.astype(leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
+    return jnp.asarray(np.asarray(leaf))

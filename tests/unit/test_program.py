@@ -1,0 +1,80 @@
+"""Programs that differ only in numbers are compiled once."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pcuq import _program
+from pcuq._program import Program
+
+
+@pytest.fixture(autouse=True)
+def no_programs(monkeypatch):
+    monkeypatch.setattr(_program, "_programs", type(_program._programs)())
+
+
+def scaled(numbers):
+    numbers = np.asarray(numbers)
+    return Program(lambda x: {"sum": jnp.sum(numbers * x["u"]), "each": (numbers, x["u"])})
+
+
+def test_arrays_that_a_function_closes_over_do_not_compile_it_again():
+    first, second = scaled([1.0, 2.0])({"u": 3.0}), scaled([5.0, 7.0])({"u": 3.0})
+    assert len(_program._programs) == 1
+    assert first["sum"] == 9 and second["sum"] == 36
+    np.testing.assert_array_equal(second["each"][0], [5.0, 7.0])
+
+
+def test_other_shapes_types_and_code_are_other_programs():
+    x = {"u": 3.0}
+    scaled([1.0, 2.0])(x), scaled([1.0, 2.0, 3.0])(x), scaled([1, 2])(x)
+    assert len(_program._programs) == 3
+    Program(lambda x: jnp.max(np.array([1.0, 2.0]) * x["u"]))(x)
+    assert len(_program._programs) == 4
+
+
+def test_one_program_serves_several_shapes_and_numbers_of_any_origin():
+    program = Program(lambda x: 2 * x)
+    for x in (1.0, np.float64(1.0), jnp.asarray(1.0), jnp.ones(())):
+        assert program(x) == 2
+    assert len(_program._programs) == 1
+    np.testing.assert_array_equal(program(np.ones(3)), 2 * np.ones(3))
+    assert len(_program._programs) == 2
+
+
+def test_keys_of_random_numbers_may_be_closed_over_or_passed():
+    key = jax.random.key(3)
+    expected = jax.random.normal(key, (2,))
+    np.testing.assert_array_equal(Program(lambda: jax.random.normal(key, (2,)))(), expected)
+    np.testing.assert_array_equal(Program(lambda k: jax.random.normal(k, (2,)))(key), expected)
+
+
+def test_threads_share_a_program_and_each_gets_its_own_numbers():
+    def work(number):
+        with jax.enable_x64(True):
+            return float(scaled(np.full(4, float(number)))({"u": 1.0})["sum"])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(8))) == [4.0 * i for i in range(8)]
+    assert len(_program._programs) == 1
+
+
+def test_an_error_in_tracing_is_raised_each_time_and_nothing_is_kept():
+    def wrong(x):
+        raise ZeroDivisionError
+
+    program = Program(wrong)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            program(1.0)
+    assert not _program._programs
+
+
+def test_only_so_many_programs_are_kept(monkeypatch):
+    monkeypatch.setattr(_program, "KEPT", 2)
+    for size in range(1, 5):
+        scaled(np.ones(size))({"u": 1.0})
+    assert len(_program._programs) == 2
