@@ -8,6 +8,7 @@ fit.predict(times, do=pcuq.Intervention(scale={"k6": 0.01}))
 import importlib
 from typing import TYPE_CHECKING
 
+from pcuq.calibrate import calibrate, select_by_score
 from pcuq.data import Data
 from pcuq.errors import ComputationError, InputError
 from pcuq.exact import solve_on_grid
@@ -79,6 +80,7 @@ __all__ = [
     "Problem",
     "RationalQuadraticKernel",
     "StudentT",
+    "calibrate",
     "fit",
     "from_petab",
     "from_sbml",
@@ -88,5 +90,6 @@ __all__ = [
     "log_likelihood",
     "mmd2",
     "prior_predictive",
+    "select_by_score",
     "solve_on_grid",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,6 +109,22 @@ class Data:
     def noises(self) -> tuple[Noise, ...]:
         """One noise model per output."""
         return self.noise if isinstance(self.noise, tuple) else (self.noise,) * self.d
+
+    def take(self, rows: np.ndarray) -> Data:
+        """Some of the rows, with their noise."""
+
+        def law(noise: Noise) -> Noise:
+            by_row = np.ndim(noise.scale) == 2 and len(noise.scale) == self.n
+            return replace(noise, scale=np.asarray(noise.scale)[rows]) if by_row else noise
+
+        noise = self.noise
+        return replace(
+            self,
+            y=self.y[rows],
+            x=None if self.x is None else self.x[rows],
+            noise=tuple(map(law, noise)) if isinstance(noise, tuple) else law(noise),
+            condition=self.condition[rows],
+        )
 
     def _covariates(self, n: int) -> np.ndarray:
         x = np.asarray(self.x)

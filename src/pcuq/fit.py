@@ -14,6 +14,7 @@ import numpy as np
 from pcuq import diagnostics
 from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
+from pcuq.calibrate import calibrate
 from pcuq.errors import ComputationError, InputError
 from pcuq.fixed_point import fixed_point
 from pcuq.monte_carlo import MonteCarloObjective
@@ -27,13 +28,14 @@ from pcuq.objective import (
 from pcuq.problem import Predictor, Problem
 from pcuq.result import Fit, make_tree, versions
 from pcuq.samplers.base import Listener, Run, Sampler, sample
-from pcuq.samplers.ensemble import Ensemble
+from pcuq.samplers.ensemble import Ensemble, ParallelEnsemble
 from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
 from pcuq.start import Start, starting_fit, starting_particles
 from pcuq.verify import SolverCheck, check_solver
 
+AUTO = 0.0  # stands for a λ that is still to be found
 METHODS = ("pcuq", "bayes", "mmd-bayes")
 SAMPLERS = ("ensemble", "mala", "flow", "nuts")
 # Iterations by sampler, where the user leaves them out: (warm-up, draws, thin).
@@ -70,7 +72,8 @@ def fit(
 ) -> Fit:
     """Infer a distribution over parameters.
 
-    `method`: "pcuq", "bayes" or "mmd-bayes". `regularisation`: λ of ½ MMD² + λ KL. `particles` N
+    `method`: "pcuq", "bayes" or "mmd-bayes". `regularisation`: λ of ½ MMD² + λ KL, or "auto" for
+    the λ★ of `pcuq.calibrate`, which costs about as much as the fit itself. `particles` N
     in each of `systems` independent systems (for Bayes: chains). `sampler`: "ensemble" (the
     default of PCUQ), "mala", "flow" or "nuts" (the default of the others). `warmup`, `draws`,
     `thin`: iterations before any is kept, kept ones, and one kept out of how many. `beta`: that of
@@ -91,13 +94,19 @@ def fit(
         seed,
         beta,
     )
+    clock, calibration = {}, None
+    if settings.lam == AUTO:
+        calibration = calibrate(problem, seed=seed)
+        settings = _with_lam(settings, calibration.regularisation)
+        clock["calibration"] = calibration.seconds
+    tick = time.perf_counter()
     start = starting_fit(problem, seed)
     lengthscale = default_lengthscale(problem)
     mode = derivative_mode(problem)
     starts = _starts(problem, start, settings)
     representatives = _representatives(problem, start, starts)
     tolerance = mesh_tolerance
-    clock = {"start": time.perf_counter() - began}
+    clock["start"] = time.perf_counter() - tick
     for attempt in range(REFINEMENTS + 1):
         tick = time.perf_counter()
         predictor = problem.predictor(
@@ -105,7 +114,7 @@ def fit(
         )
         objective = _objective(problem, predictor, lengthscale, mode)
         if method == "mmd-bayes" and mmd_bayes.is_point_mass(objective, math.log(settings.beta)):
-            return _limit(problem, objective, start, settings, clock, began)
+            return _limit(problem, objective, start, settings, calibration, clock, began)
         chosen = _sampler(settings, objective)
         clock["mesh"] = time.perf_counter() - tick
         run = _run(chosen, starts, objective, settings, progress)
@@ -120,7 +129,9 @@ def fit(
         representatives = np.concatenate([representatives, check.worst])
         tolerance = tolerance / 10
         starts = run.theta[:, -1]
-    return _package(problem, objective, settings, run, v_data, check, start, clock, began, attempt)
+    return _package(
+        problem, objective, settings, calibration, run, v_data, check, start, clock, began, attempt
+    )
 
 
 class Settings(NamedTuple):
@@ -147,13 +158,7 @@ def _settings(
         raise InputError(f"`method` needs one of {', '.join(METHODS)}: got {method!r}.")
     lam = None
     if method == "pcuq" or (method == "mmd-bayes" and beta == "matched"):
-        if regularisation == "auto":
-            raise InputError(
-                "`regularisation` cannot be chosen automatically yet: give λ as a number, for "
-                "example regularisation=3e-5 for Lotka–Volterra; it is in the units of "
-                "½ MMD² + λ KL."
-            )
-        lam = check_regularisation(regularisation)
+        lam = AUTO if regularisation == "auto" else check_regularisation(regularisation)
     joint = method != "bayes" and problem.data.noises[0].joint
     sampler = sampler or ("nuts" if method != "pcuq" else "flow" if joint else "ensemble")
     if sampler not in SAMPLERS:
@@ -163,8 +168,8 @@ def _settings(
             "JointNoise is integrated by Monte Carlo, which only method='pcuq' with sampler='flow' "
             f"can use: got method={method!r}, sampler={sampler!r}."
         )
-    if method != "pcuq" and sampler in ("ensemble", "flow"):
-        raise InputError(f"`sampler` for {method} needs 'nuts' or 'mala': got {sampler!r}.")
+    if method != "pcuq" and sampler == "flow":
+        raise InputError(f"`sampler` for {method} needs 'nuts', 'mala' or 'ensemble': got 'flow'.")
     defaults = LENGTHS[sampler]
     lengths = [
         given if given is not None else d
@@ -200,9 +205,15 @@ def _settings(
     )
 
 
+def _with_lam(settings: Settings, lam: float) -> Settings:
+    matched = settings.method == "mmd-bayes"  # the only other method that λ is for
+    beta = mmd_bayes.beta_matched(lam) if matched else settings.beta
+    return settings._replace(lam=lam, beta=beta)
+
+
 def _beta(problem: Problem, beta, lam) -> float:
     if beta == "matched":
-        return mmd_bayes.beta_matched(lam)
+        return math.nan if lam == AUTO else mmd_bayes.beta_matched(lam)
     if beta == "paper":
         log_beta = mmd_bayes.log_beta_of_paper(problem)
         return math.exp(log_beta) if log_beta < math.log(sys.float_info.max) else math.inf
@@ -253,6 +264,8 @@ def _sampler(settings: Settings, objective: Objective) -> Sampler:
         density = bayes.log_posterior(objective.problem, objective.predictor)
     else:
         density = mmd_bayes.log_posterior(objective, settings.beta)
+    if settings.sampler == "ensemble":
+        return ParallelEnsemble(density, objective.problem.parameters)
     return (ParallelNuts if settings.sampler == "nuts" else ParallelMala)(density, objective.mode)
 
 
@@ -280,14 +293,14 @@ def _bayes_lam(objective: Objective) -> float:
     return 1.0 / objective.problem.data.n**2
 
 
-def _limit(problem, objective, start, settings, clock, began) -> Fit:
+def _limit(problem, objective, start, settings, calibration, clock, began) -> Fit:
     """MMD-Bayes as β → ∞: the minimiser, honestly said."""
     theta, mmd2 = mmd_bayes.minimise_mmd(objective, start.thetas)
     v = np.asarray(objective.data_terms_of_many(theta[None]))
     draws = np.broadcast_to(theta, (1, 4, 1, len(theta))).copy()
     figures = {"mmd2": mmd2, "share_outside_fit": 0.0}
     attributes = _attributes(
-        problem, objective, settings, figures, mmd_bayes.POINT_MASS, True, clock, began
+        objective, settings, calibration, figures, mmd_bayes.POINT_MASS, True, clock, began
     )
     tree = make_tree(
         problem,
@@ -301,7 +314,17 @@ def _limit(problem, objective, start, settings, clock, began) -> Fit:
 
 
 def _package(
-    problem, objective, settings, run, v_data, check: SolverCheck, start, clock, began, attempt
+    problem,
+    objective,
+    settings,
+    calibration,
+    run,
+    v_data,
+    check: SolverCheck,
+    start,
+    clock,
+    began,
+    attempt,
 ) -> Fit:
     theta = run.theta
     pooled = _pool(theta)
@@ -342,7 +365,9 @@ def _package(
         figures["rhat_max"] = float(np.max(over))
     clock.update(run.timings)
     trusted, status = verdict(settings, figures, check, run.failed.mean())
-    attributes = _attributes(problem, objective, settings, figures, status, trusted, clock, began)
+    attributes = _attributes(
+        objective, settings, calibration, figures, status, trusted, clock, began
+    )
     tree = make_tree(
         problem, theta, run.v, run.failed, run.info, attributes, warmup_theta=run.warmup_theta
     )
@@ -397,7 +422,9 @@ def verdict(settings, figures, check, share_failed) -> tuple[bool, str]:
     )
 
 
-def _attributes(problem, objective, settings, figures, status, trusted, clock, began) -> dict:
+def _attributes(
+    objective, settings, calibration, figures, status, trusted, clock, began
+) -> dict[str, Any]:
     clock = {**clock, "total": time.perf_counter() - began}
     return {
         "method": settings.method,
@@ -406,6 +433,7 @@ def _attributes(problem, objective, settings, figures, status, trusted, clock, b
         "beta": settings.beta,
         "seed": settings.seed,
         "settings": json.dumps(settings._asdict()),
+        "calibration": json.dumps(None if calibration is None else calibration.to_dict()),
         "lengthscale_y": [float(x) for x in objective.lengthscale],
         "solver": json.dumps(objective.predictor.describe()),
         "status": status,

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+FAR = 1e15  # kernel widths: in single precision larger numbers grow by their logarithm only
 TILE = 2**17  # numbers of a tile, per output: a megabyte, which stays in the cache
 
 
@@ -154,7 +155,10 @@ class SinglePrecision:
 
     def represent(self, representation: Any) -> Float[Array, "N k M"]:
         (w,) = representation
-        return jnp.swapaxes(self.root * (w - self.centre), 1, 2).astype(jnp.float32)
+        z = self.root * (w - self.centre)
+        # Squares must stay in range, and what has exploded must not come together at its edge.
+        beyond = jnp.sign(z) * FAR * (1 + jnp.log(jnp.maximum(jnp.abs(z) / FAR, 1.0)))
+        return jnp.swapaxes(jnp.where(jnp.abs(z) < FAR, z, beyond), 1, 2).astype(jnp.float32)
 
     def block(self, a: Float[Array, "A k M"], b: Float[Array, "B k M"]) -> Float[Array, "A B"]:
         weights = jnp.asarray(self.weights)

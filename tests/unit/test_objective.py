@@ -458,3 +458,14 @@ def test_single_precision_serves_data_far_from_zero(combine):
     assert objective.quick_features(features).representation.dtype == jnp.float32
     exact = objective.pair_block(features, features)
     np.testing.assert_allclose(quick_block(objective, features), exact, rtol=1e-6)
+
+
+def test_single_precision_serves_exploded_trajectories():
+    model = FunctionModel(lambda x, p: [jnp.exp(p["a"] * x)], {"a": Parameter("identity")}, ("y",))
+    x = np.array([0.0, 0.1, 1.0])
+    data = Data(np.ones((3, 1)), x, 0.1)
+    objective = Objective(Problem(model, data, GaussianKernel(0.1)))
+    features = jax.jit(objective.features)(jnp.array([[0.1], [-150.0], [150.0], [151.0], [220.0]]))
+    assert features.ok.all()
+    exact = objective.pair_block(features, features)
+    np.testing.assert_allclose(quick_block(objective, features), exact, rtol=1e-6, atol=1e-12)

@@ -22,19 +22,17 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
 from pcuq.objective import Features, Objective
+from pcuq.parameters import Parameters
 from pcuq.samplers import mixture as mixtures
 from pcuq.samplers.base import Draw
 from pcuq.samplers.mixture import Mixture, fit_mixture, log_components, log_jump_density
+from pcuq.samplers.shared import LogDensity, at_least_lowest
 
 # Local moves of several lengths, relative to the adapted one: where the mixture is too wide for the
 # density, a particle would not move by long ones.
 LENGTHS = (2.0, 0.7, 0.25, 0.08)
 TARGET_ACCEPTANCE = 0.4  # of local moves, over all lengths
 ADAPTATION_RATE = 0.3
-# Warm-up begins with λ multiplied by this, which falls to 1 by the share COOLED of the warm-up: at
-# a large λ modes are wide and connected, and each is found before it becomes hard to reach.
-HOTTEST = 4.0
-COOLED = 0.4
 MOST_BLOCKS = 5  # of proposals that are accepted together: fewer compute more of κ0
 
 
@@ -69,7 +67,7 @@ class Tuning(NamedTuple):
     """Everything that is adapted in warm-up and fixed afterwards."""
 
     mixture: Mixture
-    lam: Array
+    lam: Array  # a number of the run, not of the program: every λ runs the same
     adapting: Array
 
 
@@ -85,8 +83,7 @@ class Ensemble:
     def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
         """Tuning from earlier positions (K, p), oldest first."""
         mixture = fit_mixture(thetas, self.prior.standard_deviations())
-        heat = HOTTEST ** max(0.0, 1.0 - warmed / COOLED)
-        return Tuning(mixture, jnp.asarray(heat * self.lam), jnp.asarray(float(warmed < 1)))
+        return Tuning(mixture, jnp.asarray(self.lam), jnp.asarray(float(warmed < 1)))
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
         particles = self.evaluate(thetas, tuning)
@@ -190,6 +187,33 @@ class Ensemble:
         accepted = accepted.reshape(count)
         particles = jax.tree.map(lambda a, b: _where(accepted, a, b), new, old)
         return state._replace(particles=particles, kappa0=kappa0), accepted
+
+
+class ParallelEnsemble(Ensemble):
+    """N independent chains by the same moves, for a log density of one θ (see `LogDensity`)."""
+
+    name = "parallel-ensemble"
+
+    def __init__(self, log_density: LogDensity, prior: Parameters):
+        self.log_density, self.prior, self.lam = log_density, prior, 1.0
+
+    def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
+        return State(self.evaluate(thetas, tuning), jnp.zeros((0, 0)), jnp.asarray(log_step))
+
+    def evaluate(self, thetas: Float[Array, "N p"], tuning: Tuning) -> Particles:
+        value, (v, ok) = jax.vmap(self.log_density)(thetas)
+        parts = jax.vmap(lambda theta: log_components(tuning.mixture, theta))(thetas)
+        log_prior = jax.vmap(self.prior.log_prior)(thetas)
+        return Particles(thetas, log_prior, v, Features(at_least_lowest(value), ok), parts)
+
+    def _accept(self, key, state: State, new: Particles, log_proposal_ratio, lam):
+        log_ratio = log_proposal_ratio + (
+            new.features.representation - state.particles.features.representation
+        )
+        log_uniform = jnp.log(jax.random.uniform(key, log_ratio.shape))
+        accepted = log_uniform < jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
+        particles = jax.tree.map(lambda a, b: _where(accepted, a, b), new, state.particles)
+        return state._replace(particles=particles), accepted
 
 
 def _blocks(count: int) -> int:

@@ -30,9 +30,9 @@ from jaxtyping import Array, Float
 
 from pcuq.parameters import Parameters
 
-COMPONENTS = 60
+COMPONENTS = 30
 POINTS = 8000  # earlier positions that the mixture is fitted to
-ITERATIONS = 20  # of expectation–maximisation
+ITERATIONS = 30  # of expectation–maximisation
 INFLATION = 1.2  # of the covariances: m should reach beyond the positions seen
 DEGREES = 8  # ν: of freedom
 PRIOR_SHARE = 0.15  # w
