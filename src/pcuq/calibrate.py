@@ -46,9 +46,11 @@ PARTICLES = 50
 ITERATIONS = 80  # for each λ, of which the first 40 % go to settling
 SETTLING = 0.4
 CHAINS, BAYES_ITERATIONS = 50, 200
-# λ from v/600 to v/30, v the data term of the fit: the fit is then worth 600 to 30 nats. At smaller
-# λ fifty particles no longer stand for Q: leaving out the overlap of each with itself shows.
-FEWEST_NATS, MOST_NATS, PER_DECADE = 30.0, 600.0, 4
+# λ from v/300 to v/30, v the data term of the fit: the fit is then worth 300 to 30 nats. At smaller
+# λ fifty particles no longer stand well for Q, because leaving out the overlap of each with itself
+# begins to show: they are tried only where none of these will do.
+FEWEST_NATS, MOST_NATS, LAMS = 30.0, 300.0, 6
+SHIFTS = (1.0, 10.0, 100.0)
 MOST_OUTSIDE = 0.05
 MOST_SPREAD = 1.25
 HELD_OUT = 0.25
@@ -110,30 +112,37 @@ def calibrate(
     predictor = _predictor(problem, start, seed)
     lengthscale = default_lengthscale(problem)
     objectives = [Objective(copy, predictor, lengthscale) for copy in copies]
-    value = np.mean([o.data_terms_of_many(start.best[None])[0] for o in objectives])
-    lams = _lams(float(value))
-    tell(f"following Q over {len(lams)} values of λ on {replicates} simulated sets")
+    value = float(np.mean([o.data_terms_of_many(start.best[None])[0] for o in objectives]))
+    bayes_spread = np.array(_each(objectives, lambda o: _bayes_spread(o, start, seed)))
+    for shift in SHIFTS:
+        lams = _lams(value / shift)
+        tell(f"following Q from λ = {lams[0]:.2g} to {lams[-1]:.2g} on {replicates} simulated sets")
+        found = _each(objectives, lambda o, lams=lams: _curves(sweep(o, start, lams, seed)))
+        outside, spread = map(np.array, zip(*found, strict=True))
+        chosen = _largest(lams, outside, spread, bayes_spread)
+        if chosen is not None:
+            return Calibration(
+                regularisation=chosen[0],
+                bound_by=chosen[1],
+                lams=lams,
+                outside=outside,
+                spread=spread,
+                bayes_spread=bayes_spread,
+                seconds=time.perf_counter() - began,
+            )
+    raise ComputationError(
+        f"no λ down to {lams[0]:.2g} leaves at most {MOST_OUTSIDE:.0%} of Q outside the part that "
+        f"fits (it is {outside[:, 0].mean():.0%} there): give `regularisation` as a number."
+    )
 
-    def one(objective):
-        with jax.enable_x64(True):  # the setting is a thread's own
-            draws = sweep(objective, start, lams, seed)
-            return _curves(objective, draws), _bayes_spread(objective, start, seed)
+
+def _each(objectives, work):
+    def in_64_bits(objective):  # the setting is a thread's own
+        with jax.enable_x64(True):
+            return work(objective)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        found = list(pool.map(one, objectives))
-    outside = np.array([curves[0] for curves, _ in found])
-    spread = np.array([curves[1] for curves, _ in found])
-    bayes_spread = np.array([width for _, width in found])
-    lam, bound_by = _largest(lams, outside, spread, bayes_spread)
-    return Calibration(
-        regularisation=lam,
-        bound_by=bound_by,
-        lams=lams,
-        outside=outside,
-        spread=spread,
-        bayes_spread=bayes_spread,
-        seconds=time.perf_counter() - began,
-    )
+        return list(pool.map(in_64_bits, objectives))
 
 
 @dataclass(frozen=True)
@@ -198,9 +207,10 @@ def sweep(objective: Objective, start: Start, lams: np.ndarray, seed: int) -> li
     v = objective.data_terms_of_many(thetas[0])
     pool, log_steps, found = thetas[0], np.full(1, -2.0), []
     settling = round(SETTLING * ITERATIONS)
-    for lam in lams:
-        # Twice: at once, and when there are positions at this λ to shape the moves by.
-        for count in (settling, ITERATIONS - settling):
+    for number, lam in enumerate(lams):
+        # In parts: at once, and when there are positions at this λ to shape the moves by. The first
+        # λ begins at the fit and not where another ended.
+        for count in (settling,) * (3 if number == 0 else 1) + (ITERATIONS - settling,):
             tuning = sampler.tune(pool, v, 0.0)._replace(lam=jax.numpy.asarray(float(lam)))
             crew.begin(thetas, tuning, log_steps)
             draw, _ = crew.advance(count)
@@ -210,7 +220,7 @@ def sweep(objective: Objective, start: Start, lams: np.ndarray, seed: int) -> li
     return found
 
 
-def _curves(objective: Objective, found: list[Any]) -> tuple[list[float], list[float]]:
+def _curves(found: list[Any]) -> tuple[list[float], list[float]]:
     """(share outside the part that fits, spread within it) at each λ."""
     best = max(float(draw.v.max()) for draw in found)
     outside, spread = [], []
@@ -243,7 +253,7 @@ def _spread(thetas: Float[np.ndarray, "K p"]) -> float:
     return float(np.exp(np.mean(np.log(thetas.std(axis=0) + 1e-300))))
 
 
-def _largest(lams, outside, spread, bayes_spread) -> tuple[float, str]:
+def _largest(lams, outside, spread, bayes_spread) -> tuple[float, str] | None:
     """The largest λ that meets both conditions, between those tried, and what bound it."""
     log_lams = np.log(lams)
     fine = np.linspace(log_lams[0], log_lams[-1], 500)
@@ -254,11 +264,7 @@ def _largest(lams, outside, spread, bayes_spread) -> tuple[float, str]:
     few_outside, narrow = share <= MOST_OUTSIDE, width <= widest
     good = np.flatnonzero(few_outside & narrow)
     if not len(good):
-        raise ComputationError(
-            f"no λ down to {lams[0]:.2g} leaves at most {MOST_OUTSIDE:.0%} of Q outside the part "
-            f"that fits (it is {outside[:, 0].mean():.0%} there) with a spread of at most "
-            f"{widest:.3g} (it is {spread[:, 0].mean():.3g}): give `regularisation` as a number."
-        )
+        return None
     last = good[-1]
     if last == len(fine) - 1:
         return float(np.exp(fine[last])), "the largest λ tried"
@@ -274,8 +280,7 @@ def _lams(value: float) -> np.ndarray:
             "the best fit explains none of the data (v = 0): widen the kernel with lengthscale_y, "
             "check the noise scale, or give the problem a `nominal`."
         )
-    count = math.ceil(PER_DECADE * math.log10(MOST_NATS / FEWEST_NATS)) + 1
-    return value / np.geomspace(MOST_NATS, FEWEST_NATS, count)
+    return value / np.geomspace(MOST_NATS, FEWEST_NATS, LAMS)
 
 
 def _predictor(problem: Problem, start: Start, seed: int) -> Predictor:
