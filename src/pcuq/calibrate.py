@@ -94,6 +94,18 @@ class Calibration:
             "seconds": self.seconds,
         }
 
+    @classmethod
+    def from_dict(cls, said: dict[str, Any]) -> Calibration:
+        """What `to_dict` gave."""
+        arrays = {name: np.array(said[name]) for name in ("lams", "outside", "spread")}
+        return cls(
+            regularisation=said["regularisation"],
+            bound_by=said["bound_by"],
+            bayes_spread=np.array(said["bayes_spread"]),
+            seconds=said["seconds"],
+            **arrays,
+        )
+
 
 @x64
 def calibrate(

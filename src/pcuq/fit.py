@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +15,8 @@ import numpy as np
 from pcuq import diagnostics
 from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
-from pcuq.calibrate import calibrate
+from pcuq.calibrate import Calibration, calibrate
+from pcuq.checkpoint import FitCheckpoint
 from pcuq.errors import ComputationError, InputError
 from pcuq.fixed_point import fixed_point
 from pcuq.monte_carlo import MonteCarloObjective
@@ -69,6 +71,8 @@ def fit(
     progress: Listener | None = None,
     solver: str = "auto",
     mesh_tolerance: float = MESH_TOLERANCE,
+    checkpoint: str | Path | None = None,
+    resume: bool = False,
 ) -> Fit:
     """Infer a distribution over parameters.
 
@@ -79,6 +83,7 @@ def fit(
     `thin`: iterations before any is kept, kept ones, and one kept out of how many. `beta`: that of
     MMD-Bayes, "matched" for 1/(2λ), "paper" or inf for the limit. `solver`: "auto", "mesh",
     "explicit" or "implicit". `progress` is told after each chunk and never changes the result.
+    `checkpoint`: a folder in which every chunk is kept, from which `resume` goes on.
     """
     began = time.perf_counter()
     settings = _settings(
@@ -94,9 +99,11 @@ def fit(
         seed,
         beta,
     )
+    keeper = _keeper(problem, settings, solver, mesh_tolerance, checkpoint, resume)
+    first, found, ran = keeper.latest() if keeper is not None and resume else (0, None, False)
     clock, calibration = {}, None
     if settings.lam == AUTO:
-        calibration = calibrate(problem, seed=seed)
+        calibration = _calibration(problem, seed, found)
         settings = _with_lam(settings, calibration.regularisation)
         clock["calibration"] = calibration.seconds
     tick = time.perf_counter()
@@ -106,8 +113,11 @@ def fit(
     starts = _starts(problem, start, settings)
     representatives = _representatives(problem, start, starts)
     tolerance = mesh_tolerance
+    if found is not None:
+        starts, representatives = found["starts"], found["representatives"]
+        tolerance = float(found["tolerance"])
     clock["start"] = time.perf_counter() - tick
-    for attempt in range(REFINEMENTS + 1):
+    for attempt in range(first, REFINEMENTS + 1):
         tick = time.perf_counter()
         predictor = problem.predictor(
             representatives, mode=mode, method=solver, tolerance=tolerance
@@ -117,7 +127,17 @@ def fit(
             return _limit(problem, objective, start, settings, calibration, clock, began)
         chosen = _sampler(settings, objective)
         clock["mesh"] = time.perf_counter() - tick
-        run = _run(chosen, starts, objective, settings, progress)
+        going_on = ran and attempt == first
+        kept = None
+        if keeper is not None:
+            begin = {
+                "starts": starts,
+                "representatives": representatives,
+                "tolerance": np.asarray(tolerance),
+                "calibration": _as_bytes(calibration),
+            }
+            kept = keeper.attempt(attempt, None if going_on else begin)
+        run = _run(chosen, starts, objective, settings, progress, kept, going_on)
         pooled, v_pooled = _pool(run.theta), _pool(run.v[..., None])[:, 0]
         v_data = v_pooled if method == "pcuq" else objective.data_terms_of_many(pooled)
         tick = time.perf_counter()
@@ -132,6 +152,27 @@ def fit(
     return _package(
         problem, objective, settings, calibration, run, v_data, check, start, clock, began, attempt
     )
+
+
+def _keeper(problem, settings, solver, tolerance, folder, resume) -> FitCheckpoint | None:
+    if folder is None:
+        if resume:
+            raise InputError("`resume` needs the folder of the run as `checkpoint`.")
+        return None
+    identity = (versions(), problem.fingerprint, settings, solver, tolerance)
+    return FitCheckpoint(Path(folder), repr(identity), resume)
+
+
+def _calibration(problem: Problem, seed: int, found) -> Calibration:
+    """Found anew, or as it was when the run that goes on began."""
+    if found is None:
+        return calibrate(problem, seed=seed)
+    return Calibration.from_dict(json.loads(found["calibration"].tobytes()))
+
+
+def _as_bytes(calibration: Calibration | None) -> np.ndarray:
+    said = json.dumps(None if calibration is None else calibration.to_dict())
+    return np.frombuffer(said.encode(), dtype=np.uint8)
 
 
 class Settings(NamedTuple):
@@ -269,7 +310,9 @@ def _sampler(settings: Settings, objective: Objective) -> Sampler:
     return (ParallelNuts if settings.sampler == "nuts" else ParallelMala)(density, objective.mode)
 
 
-def _run(chosen: Sampler, starts, objective: Objective, settings: Settings, progress) -> Run:
+def _run(
+    chosen: Sampler, starts, objective: Objective, settings: Settings, progress, kept, resume
+) -> Run:
     v = np.asarray(objective.data_terms_of_many(_flat(starts))).reshape(starts.shape[:2])
     if settings.method == "pcuq" and not (v > 0).any():
         raise ComputationError(
@@ -285,6 +328,8 @@ def _run(chosen: Sampler, starts, objective: Objective, settings: Settings, prog
         settings.draws,
         settings.thin,
         listener=progress,
+        checkpoint=kept,
+        resume=resume,
     )
 
 

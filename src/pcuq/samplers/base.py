@@ -29,9 +29,14 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from pcuq._program import Program
+from pcuq.checkpoint import Checkpoint
+from pcuq.errors import InputError
 
 # Warm-up is cut into stages that grow, and the tuning is made anew after each.
 STAGES = (0.04, 0.06, 0.08, 0.10, 0.14, 0.18, 0.40)
+
+
+INFO = "info-"  # before the names of what happened, which may be those of what was drawn
 
 
 class Draw(NamedTuple):
@@ -89,33 +94,52 @@ def sample(
     log_step: float = -2.0,
     chunk: int = 100,
     listener: Listener | None = None,
+    checkpoint: Checkpoint | None = None,
+    resume: bool = False,
 ) -> Run:
-    """Warm up, then keep every `thin`-th of `draws · thin` iterations."""
+    """Warm up, then keep every `thin`-th of `draws · thin` iterations.
+
+    With a `checkpoint` every chunk is kept on disk; with `resume` the run goes on from there.
+    """
     systems, _, p = starts.shape
     crew = Crew(sampler, systems, seed, max(chunk, thin))
-    total = warmup + draws * thin
+    plan = _plan(warmup, draws, thin, chunk)
+    total = sum(part.length for part in plan)
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
     tuning = sampler.tune(starts.reshape(-1, p), first_v.ravel(), 0.0 if warmup else 1.0)
     began = time.perf_counter()
     crew.begin(starts, tuning, np.full(systems, float(log_step)))
     seen: list[Draw] = []
-    for length in _stage_lengths(warmup):
-        for part in _parts(length, chunk):
-            draw, info = crew.advance(part)
+    kept: list[Draw] = []
+    infos: list[dict[str, np.ndarray]] = []
+    done = 0
+    if checkpoint is not None and resume:
+        done, records, state = checkpoint.load()
+        crew.restore(state, sum(part.length for part in plan[:done]))
+        for part, record in zip(plan, records, strict=False):
+            draw = Draw(*(record[name] for name in Draw._fields))
+            (seen if part.warming else kept).append(draw)
+            if not part.warming:
+                infos.append({k[len(INFO) :]: v for k, v in record.items() if k.startswith(INFO)})
+    for number, part in enumerate(plan[done:], start=done + 1):
+        draw, info = crew.advance(part.length)
+        _tell(listener, crew.iteration, total, part.warming, info, draw)
+        info = {name: np.asarray(value) for name, value in info._asdict().items()}
+        if part.warming:
             seen.append(draw)
-            _tell(listener, crew.iteration, total, True, info, draw)
-        tuning = sampler.tune(*_later(seen, crew.iteration), crew.iteration / warmup)
-        crew.begin(seen[-1].theta[-1], tuning, crew.log_steps())
-    clock["compile_and_warmup"] = time.perf_counter() - began
-
-    kept, infos, began = [], [], time.perf_counter()
-    for part in _parts(draws, max(1, chunk // thin)):
-        draw, info = crew.advance(part * thin)
-        kept.append(jax.tree.map(lambda leaf: leaf[thin - 1 :: thin], draw))
-        infos.append(info._asdict())
-        _tell(listener, crew.iteration, total, False, info, draw)
-    clock["draws"] = time.perf_counter() - began
+            if part.ends_stage:
+                tuning = sampler.tune(*_later(seen, crew.iteration), crew.iteration / warmup)
+                crew.begin(seen[-1].theta[-1], tuning, crew.log_steps())
+        else:
+            draw = Draw(*(leaf[thin - 1 :: thin] for leaf in draw))
+            kept.append(draw)
+            infos.append(info)
+        if checkpoint is not None:
+            happened = {} if part.warming else {INFO + name: info[name] for name in info}
+            checkpoint.save(number, draw._asdict() | happened, crew.leaves())
+        clock["compile_and_warmup" if part.warming else "draws"] += time.perf_counter() - began
+        began = time.perf_counter()
 
     theta, v, failed = (
         np.moveaxis(np.concatenate([getattr(k, name) for k in kept]), 0, 1) for name in Draw._fields
@@ -131,6 +155,24 @@ def sample(
         warmup_theta=warm,
         timings=clock,
     )
+
+
+class Part(NamedTuple):
+    """Some iterations that are run at a stretch."""
+
+    length: int
+    warming: bool
+    ends_stage: bool = False  # the tuning is made anew after it
+
+
+def _plan(warmup: int, draws: int, thin: int, chunk: int) -> list[Part]:
+    """All iterations, cut into chunks; draws that are kept come in whole numbers."""
+    plan = []
+    for stage in _stage_lengths(warmup):
+        lengths = _parts(stage, chunk)
+        last = len(lengths) - 1
+        plan += [Part(length, True, i == last) for i, length in enumerate(lengths)]
+    return plan + [Part(count * thin, False) for count in _parts(draws, max(1, chunk // thin))]
 
 
 def _later(seen: list[Draw], iteration: int) -> tuple[np.ndarray, np.ndarray]:
@@ -160,6 +202,23 @@ class Crew:
                 jnp.asarray(thetas[group]), tuning, jnp.asarray(log_steps[group])
             )
         )
+
+    def leaves(self) -> list[np.ndarray]:
+        """Everything that the next iterations depend on, but for the sampler and the seed."""
+        return [np.asarray(leaf) for leaf in jax.tree.leaves((self.tuning, self.states))]
+
+    def restore(self, leaves: list[np.ndarray], iteration: int) -> None:
+        """Put back what `leaves` gave at that iteration; `begin` has been called before."""
+        here, structure = jax.tree.flatten((self.tuning, self.states))
+        same = [(np.shape(x), x.dtype) for x in here] == [(x.shape, x.dtype) for x in leaves]
+        if not same:
+            raise InputError(
+                "the checkpoint is of another sampler or another number of threads: start again "
+                "without resume."
+            )
+        restored = [jnp.asarray(leaf) for leaf in leaves]
+        self.tuning, self.states = jax.tree.unflatten(structure, restored)
+        self.iteration = iteration
 
     def log_steps(self) -> np.ndarray:
         return np.concatenate([state.log_step for state in self.states])

@@ -1,0 +1,141 @@
+"""What a long run leaves on disk, so that it can go on where it was cut off.
+
+A folder holds one file per chunk of iterations, `part-00012.npz`, and `state.npz` with everything
+that the next chunk depends on. Both are arrays only. Each file is written beside its place and then
+renamed, the state last: whenever the run is killed, the state on disk is that of a whole number of
+chunks, all of which are there. A run that goes on gives the same numbers, bit by bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pcuq.errors import ComputationError, InputError
+
+FORMAT = 1
+STATE, START = "state.npz", "start.npz"
+
+
+class Checkpoint:
+    """The folder of one run; `identity` tells runs apart that must not be mixed."""
+
+    def __init__(self, folder: Path, identity: str):
+        self.folder, self.identity = Path(folder), _digest(identity)
+
+    def save(self, done: int, part: dict[str, np.ndarray], state: Sequence[np.ndarray]) -> None:
+        """After `done` chunks: what the last one gave, and the state that the next one needs."""
+        leaves = {f"leaf-{i:03d}": leaf for i, leaf in enumerate(state)}
+        mark = np.array([FORMAT, done])
+        try:
+            _write(self.folder / _part(done - 1), part)
+            _write(self.folder / STATE, {"mark": mark, "identity": self.identity, **leaves})
+        except OSError as error:
+            raise ComputationError(
+                f"the checkpoint could not be written to {self.folder} ({error.strerror}): the "
+                "one before is still there; make room and go on with resume."
+            ) from None
+
+    def load(self) -> tuple[int, list[dict[str, np.ndarray]], list[np.ndarray]]:
+        """(chunks done, what each gave, the state that the next one needs)."""
+        state = _read(self.folder / STATE)
+        mark = state.pop("mark", np.zeros(2, int))
+        if mark.shape != (2,) or mark[0] != FORMAT:
+            raise InputError(
+                f"{self.folder / STATE} is no checkpoint of this version of pcuq: start again "
+                "without resume."
+            )
+        if not np.array_equal(state.pop("identity", np.zeros(0)), self.identity):
+            raise InputError(
+                f"the checkpoint in {self.folder} belongs to another problem or other settings: "
+                "resume with those it was made with, or start again without resume."
+            )
+        parts = [_read(self.folder / _part(i)) for i in range(int(mark[1]))]
+        return int(mark[1]), parts, [state[name] for name in sorted(state)]
+
+
+class FitCheckpoint:
+    """The folder of a fit: `attempt-0` and so on, a checkpoint for each mesh that was tried.
+
+    Each begins with `start.npz`: where the attempt begins, which is where the one before ended.
+    """
+
+    def __init__(self, folder: Path, identity: str, resume: bool):
+        self.folder, self.identity = Path(folder), identity
+        if not resume:
+            discard(self.folder)
+
+    def latest(self) -> tuple[int, dict[str, np.ndarray], bool]:
+        """(number of the last attempt, its start, whether any of it was run)."""
+        started = sorted(self.folder.glob(f"attempt-*/{START}"))
+        if not started:
+            raise InputError(
+                f"there is no checkpoint to resume in {self.folder}: start without resume."
+            )
+        last = started[-1].parent
+        return int(last.name.split("-")[1]), _read(last / START), (last / STATE).is_file()
+
+    def attempt(self, number: int, start: dict[str, np.ndarray] | None) -> Checkpoint:
+        """The checkpoint of one attempt, which begins at `start` or, if None, goes on."""
+        checkpoint = Checkpoint(self.folder / f"attempt-{number}", self.identity)
+        if start is not None:
+            try:
+                checkpoint.folder.mkdir(parents=True, exist_ok=True)
+                _write(checkpoint.folder / START, start)
+            except OSError as error:
+                raise InputError(
+                    f"no checkpoint can be kept in {self.folder}: {error.strerror}."
+                ) from None
+        return checkpoint
+
+
+def discard(folder: Path) -> None:
+    """Remove the checkpoint of a fit, and nothing that is none."""
+    folder = Path(folder)
+    if not folder.exists():
+        return
+    inside = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
+    strangers = sorted(path for path in inside if not path.name.startswith(("part-", STATE, START)))
+    if strangers:
+        raise InputError(
+            f"{folder} holds what is no checkpoint ({strangers[0].name}): choose another folder."
+        )
+    shutil.rmtree(folder)
+
+
+def _part(number: int) -> str:
+    return f"part-{number:05d}.npz"
+
+
+def _digest(identity: str) -> np.ndarray:
+    return np.frombuffer(hashlib.sha256(identity.encode()).digest(), dtype=np.uint8)
+
+
+def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    beside = path.with_name(path.name + ".new")
+    try:
+        with beside.open("wb") as file:
+            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]: names are strings
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except FileNotFoundError:
+        raise InputError(f"there is no checkpoint to resume: {path} does not exist.") from None
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        raise InputError(
+            f"{path} is damaged or no checkpoint: start again without resume."
+        ) from None
