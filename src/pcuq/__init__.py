@@ -6,55 +6,46 @@ fit.predict(times, do=pcuq.Intervention(scale={"k6": 0.01}))
 """
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING
 
-from pcuq.calibrate import calibrate, select_by_score
-from pcuq.data import Data
-from pcuq.errors import ComputationError, InputError
-from pcuq.exact import solve_on_grid
-from pcuq.fit import fit
-from pcuq.interventions import Intervention
-from pcuq.kernels import (
-    GaussianKernel,
-    GaussianMixtureKernel,
-    InverseMultiquadricKernel,
-    MaternKernel,
-    RationalQuadraticKernel,
-)
-from pcuq.likelihood import log_likelihood
-from pcuq.models.function import FunctionModel
-from pcuq.models.ode import ODEModel
-from pcuq.noise import (
-    CustomNoise,
-    Gaussian,
-    JointNoise,
-    Laplace,
-    LogNormal,
-    NegativeBinomial,
-    Poisson,
-    StudentT,
-)
-from pcuq.objective import joint_log_density, kappa, mmd2
-from pcuq.parameters import Parameter
-from pcuq.predict import Prediction, prior_predictive
-from pcuq.problem import Problem
-from pcuq.result import Fit, load
-
 if TYPE_CHECKING:
+    from pcuq.calibrate import calibrate, select_by_score
+    from pcuq.data import Data
+    from pcuq.errors import ComputationError, InputError
+    from pcuq.exact import solve_on_grid
+    from pcuq.fit import fit
+    from pcuq.interventions import Intervention
     from pcuq.io.petab import from_petab
     from pcuq.io.sbml import from_sbml
+    from pcuq.kernels import (
+        GaussianKernel,
+        GaussianMixtureKernel,
+        InverseMultiquadricKernel,
+        MaternKernel,
+        RationalQuadraticKernel,
+    )
+    from pcuq.likelihood import log_likelihood
+    from pcuq.models.function import FunctionModel
+    from pcuq.models.ode import ODEModel
+    from pcuq.noise import (
+        CustomNoise,
+        Gaussian,
+        JointNoise,
+        Laplace,
+        LogNormal,
+        NegativeBinomial,
+        Poisson,
+        StudentT,
+    )
+    from pcuq.objective import joint_log_density, kappa, mmd2
+    from pcuq.parameters import Parameter
+    from pcuq.predict import Prediction, prior_predictive
+    from pcuq.problem import Problem
+    from pcuq.result import Fit, load
 
 __version__ = "0.1.0"
-
-# What needs an extra is imported when it is asked for.
-_LAZY = {"from_petab": "pcuq.io.petab", "from_sbml": "pcuq.io.sbml"}
-
-
-def __getattr__(name: str):
-    if name not in _LAZY:
-        raise AttributeError(f"module 'pcuq' has no attribute {name!r}")
-    return getattr(importlib.import_module(_LAZY[name]), name)
-
 
 __all__ = [
     "ComputationError",
@@ -93,3 +84,71 @@ __all__ = [
     "select_by_score",
     "solve_on_grid",
 ]
+
+# Where each public name lives. It is imported when it is asked for: `pcuq --help` answers at once,
+# and what needs an extra is not looked for before it is used.
+_HOMES = {
+    "calibrate": ("calibrate", "select_by_score"),
+    "data": ("Data",),
+    "errors": ("ComputationError", "InputError"),
+    "exact": ("solve_on_grid",),
+    "fit": ("fit",),
+    "interventions": ("Intervention",),
+    "io.petab": ("from_petab",),
+    "io.sbml": ("from_sbml",),
+    "kernels": (
+        "GaussianKernel",
+        "GaussianMixtureKernel",
+        "InverseMultiquadricKernel",
+        "MaternKernel",
+        "RationalQuadraticKernel",
+    ),
+    "likelihood": ("log_likelihood",),
+    "models.function": ("FunctionModel",),
+    "models.ode": ("ODEModel",),
+    "noise": (
+        "CustomNoise",
+        "Gaussian",
+        "JointNoise",
+        "Laplace",
+        "LogNormal",
+        "NegativeBinomial",
+        "Poisson",
+        "StudentT",
+    ),
+    "objective": ("joint_log_density", "kappa", "mmd2"),
+    "parameters": ("Parameter",),
+    "predict": ("Prediction", "prior_predictive"),
+    "problem": ("Problem",),
+    "result": ("Fit", "load"),
+}
+_HOME = {name: f"pcuq.{module}" for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str):
+    if name in _HOME:
+        found = getattr(importlib.import_module(_HOME[name]), name)
+        globals()[name] = found
+        return found
+    if not name.startswith("_"):
+        try:
+            return importlib.import_module(f"pcuq.{name}")
+        except ModuleNotFoundError as error:
+            if error.name != f"pcuq.{name}":
+                raise
+    raise AttributeError(f"module 'pcuq' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """`pcuq.fit` is the function, also once the module of that name has been imported."""
+
+    def __setattr__(self, name: str, value) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -19,6 +19,7 @@ from pcuq.calibrate import Calibration, calibrate
 from pcuq.checkpoint import FitCheckpoint
 from pcuq.errors import ComputationError, InputError
 from pcuq.fixed_point import fixed_point
+from pcuq.groups import make_groups
 from pcuq.monte_carlo import MonteCarloObjective
 from pcuq.objective import (
     Objective,
@@ -28,6 +29,7 @@ from pcuq.objective import (
     part_that_fits,
 )
 from pcuq.problem import Predictor, Problem
+from pcuq.progress import with_mmd2
 from pcuq.result import Fit, make_tree, versions
 from pcuq.samplers.base import Listener, Run, Sampler, sample
 from pcuq.samplers.ensemble import Ensemble, ParallelEnsemble
@@ -327,7 +329,7 @@ def _run(
         settings.warmup,
         settings.draws,
         settings.thin,
-        listener=progress,
+        listener=with_mmd2(progress, objective),
         checkpoint=kept,
         resume=resume,
     )
@@ -354,6 +356,7 @@ def _limit(problem, objective, start, settings, calibration, clock, began) -> Fi
         np.zeros((1, 4, 1), bool),
         {},
         attributes,
+        extra=make_groups(objective, theta[None], settings.seed),
     )
     return Fit(tree, problem)
 
@@ -414,7 +417,14 @@ def _package(
         objective, settings, calibration, figures, status, trusted, clock, began
     )
     tree = make_tree(
-        problem, theta, run.v, run.failed, run.info, attributes, warmup_theta=run.warmup_theta
+        problem,
+        theta,
+        run.v,
+        run.failed,
+        run.info,
+        attributes,
+        warmup_theta=run.warmup_theta,
+        extra=make_groups(objective, pooled, settings.seed),
     )
     return Fit(tree, problem)
 

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pcuq._program import Program
 from pcuq._x64 import x64
+from pcuq.data import Data
 from pcuq.errors import ComputationError, InputError
 from pcuq.functionals import Prediction
 from pcuq.interventions import Intervention, parse
@@ -246,15 +247,7 @@ class _NoiseLaw:
 
     def _draw(self, key, theta, w, x):
         scale = self._scale(theta, w, x)
-        w = w[:, self.problem.columns]
-        fine = jnp.isfinite(w) & jnp.isfinite(scale) & (scale > 0)
-        for column, noise in enumerate(self.problem.data.noises):
-            if noise.transform != "identity" or noise.discrete:
-                lowest = -ROUNDING * jnp.max(jnp.abs(w[:, column]))
-                fine = fine.at[:, column].set(fine[:, column] & (w[:, column] >= lowest))
-                w = w.at[:, column].set(jnp.maximum(w[:, column], 0.0))
-        w, scale = jnp.where(fine, w, 1.0), jnp.where(fine, scale, 1.0)
-        return jnp.where(fine, _sample(self.problem.data.noise, key, w, scale), jnp.nan)
+        return sample_noise(self.problem.data, key, w[:, self.problem.columns], scale)
 
     def _scale(self, theta, w, x):
         """(n, d): known numbers, or what the parameters and outputs say."""
@@ -270,6 +263,18 @@ class _NoiseLaw:
         )
         depends = np.isin(np.arange(len(self.known)), [*scale.named, *scale.computed])
         return jnp.where(depends, computed, known)
+
+
+def sample_noise(data: Data, key, w, scale):
+    """One draw of y (n, d) around w (n, d); NaN where w cannot have been observed."""
+    fine = jnp.isfinite(w) & jnp.isfinite(scale) & (scale > 0)
+    for column, noise in enumerate(data.noises):
+        if noise.transform != "identity" or noise.discrete:
+            lowest = -ROUNDING * jnp.max(jnp.abs(w[:, column]))
+            fine = fine.at[:, column].set(fine[:, column] & (w[:, column] >= lowest))
+            w = w.at[:, column].set(jnp.maximum(w[:, column], 0.0))
+    w, scale = jnp.where(fine, w, 1.0), jnp.where(fine, scale, 1.0)
+    return jnp.where(fine, _sample(data.noise, key, w, scale), jnp.nan)
 
 
 def _sample(noise: Noise | tuple[Noise, ...], key, w, scale):

@@ -157,8 +157,9 @@ def make_tree(
     info: Mapping[str, np.ndarray],
     attributes: Mapping[str, Any],
     warmup_theta: np.ndarray | None = None,
+    extra: Mapping[str, xr.Dataset] | None = None,
 ) -> xr.DataTree:
-    """theta (S, T, N, p): systems, draws, particles."""
+    """theta (S, T, N, p): systems, draws, particles. `extra`: further groups."""
     systems, draws, particles, _ = theta.shape
     names = problem.parameters.names
     coordinates = {
@@ -210,6 +211,7 @@ def make_tree(
             coords={"output": list(problem.outputs), "row": np.arange(problem.data.n)},
         ),
         "constant_data": _constant_data(problem),
+        **(extra or {}),
     }
     if warmup_theta is not None and warmup_theta.shape[1]:
         warm = {

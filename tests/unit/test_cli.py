@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +13,12 @@ from typer.testing import CliRunner
 
 import pcuq
 from pcuq import cli, demo
+from pcuq.cli.files import finite
+from pcuq.cli.options import parse_noise, parse_times
+from pcuq.cli.problems import load_problem
+from pcuq.cli.progress import Figures
 from pcuq.errors import ComputationError, InputError
+from pcuq.samplers.base import Draw, Progress
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LINE = """
@@ -91,6 +97,9 @@ def test_predict_refuses_another_problem(fitted, tmp_path):
     other.write_text(LINE.replace("1.7", "1.8"))
     result = invoke("predict", run, "--problem", other, "--times", "0:3:1")
     assert result.exit_code == 2
+    assert "was edited since" in result.stderr
+    result = invoke("predict", run, "--problem", other, "--times", "0:3:1", "--even-if-changed")
+    assert result.exit_code == 2
     assert "another problem" in result.stderr
 
 
@@ -114,12 +123,12 @@ def test_a_bad_problem_file_is_bad_input(tmp_path, content, message):
     assert result.stdout == ""
 
 
-def test_petab_is_said_not_to_be_supported_yet(tmp_path):
+def test_a_petab_file_that_is_none_is_bad_input(tmp_path):
     path = tmp_path / "problem.yaml"
-    path.write_text("format_version: 1\n")
+    path.write_text("format: 1\n")
     result = invoke("fit", path)
     assert result.exit_code == 2
-    assert "not supported yet" in result.stderr
+    assert "no PEtab problem" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -166,28 +175,28 @@ def test_exit_codes_say_what_happened(line, tmp_path, monkeypatch, error, code):
 
 
 def test_times_include_both_ends():
-    assert np.array_equal(cli.parse_times("0:90:0.5"), np.arange(181) / 2)
-    assert np.allclose(cli.parse_times("0:0.3:0.1"), [0.0, 0.1, 0.2, 0.3])
-    assert np.array_equal(cli.parse_times("0:1:0.4"), [0.0, 0.4, 0.8])
-    assert np.array_equal(cli.parse_times("3,1"), [3.0, 1.0])
+    assert np.array_equal(parse_times("0:90:0.5"), np.arange(181) / 2)
+    assert np.allclose(parse_times("0:0.3:0.1"), [0.0, 0.1, 0.2, 0.3])
+    assert np.array_equal(parse_times("0:1:0.4"), [0.0, 0.4, 0.8])
+    assert np.array_equal(parse_times("3,1"), [3.0, 1.0])
 
 
 @pytest.mark.parametrize("text", ["", "0:1", "0:1:0", "1:0:1", "a:b:c", "0,nan", "0:1e9:1e-9"])
 def test_times_that_cannot_be_read_are_bad_input(text):
     with pytest.raises(InputError, match="--times needs"):
-        cli.parse_times(text)
+        parse_times(text)
 
 
 def test_a_problem_file_may_import_what_lies_beside_it(tmp_path):
     (tmp_path / "beside_the_problem.py").write_text("noise = 0.2\n")
     path = tmp_path / "problem.py"
     path.write_text("from beside_the_problem import noise\n" + LINE.replace("=0.2", "=noise"))
-    assert cli.load_problem(path).data.n == 4
+    assert load_problem(path).problem.data.n == 4
 
 
 @pytest.mark.parametrize("name", ["decay", "lotka_volterra"])
 def test_examples_define_a_problem(name):
-    found = cli.load_problem(EXAMPLES / f"{name}.py")
+    found = load_problem(EXAMPLES / f"{name}.py").problem
     assert found.fingerprint == runpy.run_path(str(EXAMPLES / f"{name}.py"))["problem"].fingerprint
 
 
@@ -215,10 +224,111 @@ def test_demo_writes_figures_a_summary_and_a_report(tmp_path):
 
 def test_version_and_help_need_no_command():
     assert invoke("--version").stdout.strip() == pcuq.__version__
-    for command in ("demo", "fit", "predict", "bench"):
+    for command in cli.COMMANDS:
         assert command in invoke("--help").stdout
 
 
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_teaches_by_example(name):
+    page = invoke(name, "--help").stdout
+    assert "For example:" in page
+    assert f"  pcuq {name}" in page
+
+
+def test_help_comes_without_waiting_for_jax():
+    code = (
+        "import sys; from pcuq.cli import app; print(sorted({'jax', 'xarray'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_names_that_are_imported_late_are_all_that_are_public():
+    assert sorted(pcuq._HOME) == sorted(pcuq.__all__) == pcuq.__all__
+    for name in pcuq.__all__:
+        assert getattr(pcuq, name) is getattr(sys.modules[pcuq._HOME[name]], name)
+    assert set(pcuq.__all__) <= set(dir(pcuq))
+    assert callable(pcuq.fit)  # and not the module of that name, which has been imported
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        pcuq.nothing  # noqa: B018
+
+
+def test_a_model_and_a_table_are_enough(tmp_path):
+    model, table, out = tmp_path / "model.py", tmp_path / "data.csv", tmp_path / "run.nc"
+    model.write_text(LINE.split("problem =")[0])
+    table.write_text("time, y, remark\n0, 0.1, a\n1, 0.6, b\n2, 0.9, c\n3, 1.7, d\n")
+    result = invoke("fit", model, *SHORT, "--data", table, "--noise", "0.2", "--out", out)
+    assert result.exit_code == 0, result.stderr
+    table.unlink()  # the run has its own copy
+    common = ("predict", out, "--times", "1,2")
+    result = invoke(*common, "--problem", model)
+    assert result.exit_code == 0, result.stderr
+    assert len(result.stdout.splitlines()) == 3
+
+    result = invoke(*common)
+    assert result.exit_code == 2
+    assert "give --problem FILE. It was model.py" in result.stderr
+    model.write_text(model.read_text().replace("* x", "* x * x"))
+    result = invoke(*common, "--problem", model)
+    assert result.exit_code == 2
+    assert "was edited since" in result.stderr
+    assert invoke(*common, "--problem", model, "--even-if-changed").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--noise", "0.2"), "give --data"),
+        (("--data", "none.csv", "--noise", "0.2"), "no file none.csv"),
+        (("--data", "data.csv"), "--data needs --noise"),
+        (("--data", "data.csv", "--noise", "0.2", "--x", "hour"), "no column ['hour']"),
+        (("--data", "other.csv", "--noise", "0.2"), "no column named like an output"),
+        ((), "give its measurements with --data"),
+    ],
+)
+def test_a_table_that_does_not_fit_the_model_is_bad_input(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(LINE.split("problem =")[0])
+    Path("data.csv").write_text("time,y\n0,0.1\n1,0.6\n")
+    Path("other.csv").write_text("time,z\n0,0.1\n1,0.6\n")
+    result = invoke("fit", "model.py", *SHORT, *options)
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+
+
+def test_noise_is_read_as_numbers_or_names():
+    assert parse_noise("0.1") == 0.1
+    assert parse_noise("sigma") == "sigma"
+    assert parse_noise("0.1, sigma") == [0.1, "sigma"]
+    with pytest.raises(InputError, match="--noise needs"):
+        parse_noise("0.1,")
+
+
+def test_figures_beside_the_bar_are_those_of_the_particles():
+    figures = Figures()
+    rng = np.random.default_rng(0)
+
+    def told(warming_up, **info):
+        theta = rng.normal(size=(2, 5, 3))
+        draw = Draw(theta, theta[..., 0], theta[..., 0] > 9)
+        return figures(Progress(1, 9, warming_up, info, draw))
+
+    assert told(True, acceptance=0.5, mmd2=0.0123) == "accepted 50%  MMD² 0.0123"
+    assert told(True, walked=0.3, jumped=0.1, failed=0.25) == "accepted 30%  failed solves 25%"
+    lines = [told(False, walked=0.3) for _ in range(8)]
+    assert "ESS" not in lines[0]
+    # Independent positions: about as many as there are, 10 particles times 8.
+    assert 40 < float(lines[-1].split("ESS > ")[1]) < 160
+
+
+def test_listening_changes_no_draw(fitted, tmp_path):
+    problem, run, _ = fitted
+    silent = pcuq.fit(
+        load_problem(problem).problem, regularisation=1e-2, particles=4, warmup=8, draws=8
+    )
+    assert np.array_equal(silent.thetas, pcuq.load(run).thetas)
+
+
 def test_json_has_no_numbers_that_json_does_not_have():
-    found = cli._finite({"a": [float("nan"), np.float64(1.5), np.int64(2)], "b": (float("inf"),)})
+    found = finite({"a": [float("nan"), np.float64(1.5), np.int64(2)], "b": (float("inf"),)})
     assert json.dumps(found, allow_nan=False) == '{"a": [null, 1.5, 2], "b": [null]}'

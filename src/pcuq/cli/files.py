@@ -1,0 +1,60 @@
+"""Writing what was found: whole files or none, and JSON that every reader accepts."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from pcuq.errors import InputError
+
+
+def check_out(path: Path, suffixes: tuple[str, ...]) -> None:
+    """Before anything is computed: what is found can be written."""
+    if path.suffix not in suffixes:
+        raise InputError(f"--out needs a file ending in {' or '.join(suffixes)}: got {path}.")
+    if not os.access(path.parent, os.W_OK) or path.is_dir():
+        raise InputError(f"--out {path} cannot be written: make its folder first, or choose one.")
+
+
+def make_folder(path: Path) -> None:
+    """The folder, with those above it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {path} cannot be a folder: {error.strerror}.") from error
+
+
+def write(path: Path, writer: Callable[[Path], Any]) -> None:
+    """Through a scratch file beside it: what is there is complete."""
+    handle, scratch = tempfile.mkstemp(suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    try:
+        writer(Path(scratch))
+        os.replace(scratch, path)
+    except OSError as error:
+        raise InputError(f"--out {path} cannot be written: {error}.") from error
+    finally:
+        Path(scratch).unlink(missing_ok=True)
+
+
+def print_json(figures: Any) -> None:
+    """Figures on stdout, null for what is not a finite number."""
+    typer.echo(json.dumps(finite(figures), indent=2, allow_nan=False))
+
+
+def finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of numpy's
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

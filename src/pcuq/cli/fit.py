@@ -1,0 +1,115 @@
+"""pcuq fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pcuq.cli.app import Json, Seed, command, say
+from pcuq.cli.cache import use_compilation_cache
+from pcuq.cli.files import check_out, print_json, write
+from pcuq.cli.options import number_or_word, parse_times
+from pcuq.cli.problems import describe, load_problem, read_table
+from pcuq.cli.progress import listening
+
+
+@command(
+    "pcuq fit examples/decay.py --regularisation 1e-3 --out decay.nc",
+    "pcuq fit examples/decay.py --method bayes --out decay-bayes.nc",
+    "pcuq fit examples/infusion.py --data examples/infusion.csv --noise 0.15 --regularisation 1e-3",
+    "pcuq fit problem.yaml --regularisation 1e-5 --json > figures.json",
+)
+def fit(
+    problem: Annotated[
+        Path,
+        typer.Argument(
+            help="PEtab YAML, or a Python file that defines `problem` (or `model`, with --data)."
+        ),
+    ],
+    method: Annotated[str, typer.Option(help="pcuq, bayes or mmd-bayes.")] = "pcuq",
+    regularisation: Annotated[
+        str, typer.Option(help="λ of ½ MMD² + λ KL: larger stays closer to the prior; or auto.")
+    ] = "auto",
+    data: Annotated[
+        Path | None,
+        typer.Option(help="CSV of measurements, a column per output, for a file with `model`."),
+    ] = None,
+    x: Annotated[str, typer.Option(help="Its column of times; empty for none.")] = "time",
+    outputs: Annotated[
+        str | None, typer.Option(help="Its columns to use, with commas; by default all outputs.")
+    ] = None,
+    condition: Annotated[str | None, typer.Option(help="Its column of conditions.")] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(help="sd of a measurement: a number, one per output, or a parameter's name."),
+    ] = None,
+    beta: Annotated[
+        str, typer.Option(help="Of MMD-Bayes: a number, matched for 1/(2λ), or paper.")
+    ] = "matched",
+    particles: Annotated[int, typer.Option(help="N, in each system.")] = 50,
+    systems: Annotated[int, typer.Option(help="Independent systems, to compare.")] = 2,
+    sampler: Annotated[str | None, typer.Option(help="ensemble, mala, flow or nuts.")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Iterations before any is kept.")] = None,
+    draws: Annotated[int | None, typer.Option(help="Iterations that are kept.")] = None,
+    thin: Annotated[int | None, typer.Option(help="One is kept out of how many.")] = None,
+    seed: Seed = 0,
+    times: Annotated[
+        str | None,
+        typer.Option(help="start:stop:step of the curves that are kept; a little beyond the data."),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="netCDF file for the draws.")] = Path("run.nc"),
+    as_json: Json = False,
+) -> None:
+    """Infer a distribution over parameters, and say whether to trust it."""
+    check_out(out, (".nc",))
+    grid = None if times is None else parse_times(times)
+    table = read_table(data, x, outputs, condition, noise)
+    say(f"reading {problem}")
+    loaded = load_problem(problem, table)
+    say(describe(loaded.problem))
+    use_compilation_cache()
+    from pcuq.fit import fit as run
+    from pcuq.groups import with_predictions
+    from pcuq.io.source import attach
+
+    say("finding a starting fit and compiling: up to a minute the first time, less later")
+    with listening() as listener:
+        found = run(
+            loaded.problem,
+            method=method,
+            regularisation=number_or_word("regularisation", regularisation, ("auto",)),
+            beta=number_or_word("beta", beta, ("matched", "paper")),
+            particles=particles,
+            systems=systems,
+            sampler=sampler,
+            warmup=warmup,
+            draws=draws,
+            thin=thin,
+            seed=seed,
+            progress=listener,
+        )
+    say("predicting")
+    found = with_predictions(found, grid)
+    attach(found.tree, loaded.source)
+    write(out, found.save)
+    summary = found.summary()
+    if as_json:
+        print_json(
+            {
+                "method": found.method,
+                "status": found.status,
+                "trusted": found.trusted,
+                "regularisation": found.tree.attrs["regularisation"],
+                "diagnostics": found.diagnostics,
+                "seconds": json.loads(found.tree.attrs["seconds"]),
+                "parameters": summary.to_dict(orient="index"),
+                "out": str(out),
+            }
+        )
+    else:
+        typer.echo(summary.to_string(float_format=lambda value: f"{value:.4g}"))
+        typer.echo(found.status)
+    say(f"wrote {out}; to see it: pcuq report {out}")

@@ -1,0 +1,225 @@
+"""From files to problems and fits.
+
+A PROBLEM is a PEtab YAML file, a Python file that defines `problem`, or one that defines `model`
+together with a table of measurements. A run file names its problem; a Python file is only ever
+executed when the user gives it.
+"""
+
+from __future__ import annotations
+
+import io
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from pcuq.cli.options import parse_noise
+from pcuq.errors import ComputationError, InputError
+
+if TYPE_CHECKING:
+    from pcuq.io.source import Source
+    from pcuq.problem import Problem
+    from pcuq.result import Fit
+
+PEtab = (".yaml", ".yml")
+
+ProblemOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--problem", help="The Python file that was fitted; not needed for PEtab problems."
+    ),
+]
+ChangedOption = Annotated[
+    bool,
+    typer.Option("--even-if-changed", help="Accept a Python file that was edited since the fit."),
+]
+
+
+class Table(NamedTuple):
+    """Measurements in a CSV file, and what its columns are."""
+
+    text: str
+    name: str
+    x: str | None
+    outputs: list[str] | None
+    condition: str | None
+    noise: str
+
+
+class Loaded(NamedTuple):
+    """A problem and where it came from."""
+
+    problem: Problem
+    source: Source
+
+
+def read_table(
+    path: Path | None, x: str, outputs: str | None, condition: str | None, noise: str | None
+) -> Table | None:
+    """The table that options describe, None where there is none."""
+    if path is None:
+        if noise is not None or outputs is not None or condition is not None:
+            raise InputError("--noise, --outputs and --condition describe a table: give --data.")
+        return None
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: give a CSV file with a row per measurement.")
+    if noise is None:
+        raise InputError(
+            "--data needs --noise, the sd of a measurement: a number, one per output with commas, "
+            "or the name of a parameter."
+        )
+    names = None if outputs is None else [name.strip() for name in outputs.split(",")]
+    return Table(path.read_text(), path.name, x or None, names, condition, noise)
+
+
+def load_problem(path: Path, table: Table | None = None) -> Loaded:
+    """The problem of a PEtab YAML or a Python file; the latter is executed."""
+    if not path.is_file():
+        raise InputError(
+            f"there is no file {path}: give a PEtab YAML file, or a Python file that defines "
+            "`problem`."
+        )
+    if path.suffix.lower() in PEtab:
+        if table is not None:
+            raise InputError("a PEtab problem has its own measurements: leave --data out.")
+        return _petab(path)
+    if path.suffix != ".py":
+        raise InputError(
+            f"{path} needs to be a PEtab YAML file (.yaml) or a Python file (.py) that defines "
+            "`problem`."
+        )
+    from pcuq.io.source import python_source
+    from pcuq.problem import Problem
+
+    names = _execute(path)
+    if table is not None:
+        options = {key: value for key, value in table._asdict().items() if key != "text"}
+        return Loaded(
+            _of_table(path, names, table), python_source(path, {table.name: table.text}, **options)
+        )
+    found = names.get("problem")
+    if not isinstance(found, Problem):
+        came = "no such name" if found is None else type(found).__name__
+        hint = " It defines `model`: give its measurements with --data." if "model" in names else ""
+        raise InputError(f"{path} needs to define `problem`, a pcuq.Problem: got {came}.{hint}")
+    return Loaded(found, python_source(path))
+
+
+def load_run(path: Path, problem: Path | None = None, even_if_changed: bool = False) -> Fit:
+    """A fit with its problem: from the run file itself, or from the file that is given."""
+    from pcuq.io.source import PETAB, rebuild, source_of, text_digest
+    from pcuq.result import load
+
+    source = source_of(load(path).tree)
+    if problem is None:
+        if source is not None and source.kind == PETAB:
+            return load(path, problem=rebuild(source))
+        named = "" if source is None else f" It was {source.main} when it was fitted."
+        raise InputError(
+            f"{path} does not hold the code of its problem, and none is run without being named: "
+            f"give --problem FILE.{named}"
+        )
+    table = None
+    if source is not None and source.kind != PETAB:
+        if problem.is_file() and text_digest(problem) != source.digest and not even_if_changed:
+            raise InputError(
+                f"{problem} is not the file that was fitted ({source.main}), or was edited since: "
+                "give that one, fit again, or add --even-if-changed if the model is the same."
+            )
+        if source.options:
+            table = Table(text=source.files[source.options["name"]], **source.options)
+    return load(path, problem=load_problem(problem, table).problem)
+
+
+def read_heldout(path: Path, fit: Fit):
+    """Measurements that were not fitted: a problem's, or those of a table like the fitted one."""
+    if path.suffix.lower() != ".csv":
+        return load_problem(path).problem
+    import pandas as pd
+
+    from pcuq.data import Data
+    from pcuq.io.source import source_of
+    from pcuq.problem import Problem
+
+    if not path.is_file():
+        raise InputError(f"there is no file {path}: give a CSV file with a row per measurement.")
+    assert fit.problem is not None
+    source = source_of(fit.tree)
+    options = source.options if source is not None else {}
+    frame = pd.read_csv(path, skipinitialspace=True)
+    names = [name for name in fit.problem.outputs if name in frame.columns]
+    if not names:
+        raise InputError(f"{path} has no column named like {_list(fit.problem.outputs)}.")
+    x = options.get("x", "time") if fit.problem.data.x is not None else None
+    data = Data.from_frame(frame, x, names, options.get("condition"))
+    return Problem(fit.problem.model, data, conditions=fit.problem.conditions)
+
+
+def describe(problem: Problem) -> str:
+    """One line on what is to be inferred."""
+    data = problem.data
+    labels = sorted(set(data.condition.tolist()) - {""})
+    conditions = f", {len(labels)} conditions" if len(labels) > 1 else ""
+    return (
+        f"{data.n} rows of {_list(problem.outputs)}{conditions}; "
+        f"to be inferred: {_list(problem.parameters.names)}"
+    )
+
+
+def _list(names) -> str:
+    names = list(names)
+    return (
+        ", ".join(names) if len(names) <= 6 else f"{', '.join(names[:5])} and {len(names) - 5} more"
+    )
+
+
+def _petab(path: Path) -> Loaded:
+    from pcuq.io.petab import from_petab
+    from pcuq.io.source import petab_source
+
+    problem = from_petab(path)
+    return Loaded(problem, petab_source(path))
+
+
+def _execute(path: Path) -> dict[str, Any]:
+    # As when Python runs a file, it may import what lies beside it.
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        return runpy.run_path(str(path), run_name="pcuq_problem")
+    except (InputError, ComputationError) as error:
+        raise type(error)(f"{path}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{path} stopped with {type(error).__name__}: {error}") from error
+    finally:
+        sys.path.pop(0)
+
+
+def _of_table(path: Path, names: dict[str, Any], table: Table) -> Problem:
+    """`model` of the file with the measurements of the table; `kernel` and `conditions` if any."""
+    import pandas as pd
+
+    from pcuq.data import Data
+    from pcuq.problem import Problem
+
+    model = names.get("model")
+    if model is None:
+        raise InputError(f"{path} needs to define `model`, for the measurements in {table.name}.")
+    try:
+        frame = pd.read_csv(io.StringIO(table.text), skipinitialspace=True)
+    except Exception as error:
+        raise InputError(f"{table.name} cannot be read as CSV: {error}") from None
+    outputs = table.outputs
+    if outputs is None:
+        outputs = [name for name in getattr(model, "outputs", ()) if name in frame.columns]
+        if not outputs:
+            raise InputError(
+                f"{table.name} has no column named like an output of the model "
+                f"({', '.join(getattr(model, 'outputs', ()))}): it has "
+                f"{', '.join(map(str, frame.columns))}; rename them, or name them with --outputs."
+            )
+    data = Data.from_frame(
+        frame, x=table.x, outputs=outputs, condition=table.condition, noise=parse_noise(table.noise)
+    )
+    return Problem(model, data, kernel=names.get("kernel"), conditions=names.get("conditions"))  # pyright: ignore[reportArgumentType]: None is the default kernel

@@ -1,0 +1,157 @@
+"""A live display of a fit on a terminal, lines now and then elsewhere; it never changes a result.
+
+Told after each chunk: how far it is, the share of accepted moves, MMD² of the particles where they
+are, and, once draws are kept, a lower bound of the effective sample size from one position per
+chunk.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from pcuq.cli.app import say
+
+if TYPE_CHECKING:
+    from pcuq.samplers.base import Listener, Progress
+
+SECONDS_BETWEEN_LINES = 2.0
+SECONDS_OF_SILENCE = 15.0
+PREPARING = "finding a starting fit and compiling"
+
+
+@contextmanager
+def listening() -> Iterator[Listener]:
+    """A listener for samplers."""
+    if sys.stderr.isatty():
+        with _display() as listen:
+            yield listen
+    else:
+        lines = _PlainLines()
+        try:
+            yield lines
+        finally:
+            lines.stop()
+
+
+class Figures:
+    """What is shown beside the bar; it remembers one position per chunk for the ESS."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, progress: Progress) -> str:
+        info = progress.info
+        moves = [info[name] for name in ("acceptance", "walked", "jumped") if name in info]
+        parts = [f"accepted {max(moves):.0%}"] if moves else []
+        if not progress.warming_up:
+            self.seen.append(progress.draw.theta)
+            if math.isfinite(ess := self._ess()):
+                parts.append(f"ESS > {ess:.0f}")
+        if "mmd2" in info:
+            parts.append(f"MMD² {info['mmd2']:.3g}")
+        if info.get("failed", 0) > 0:
+            parts.append(f"failed solves {info['failed']:.0%}")
+        return "  ".join(parts)
+
+    def _ess(self) -> float:
+        import numpy as np
+
+        from pcuq.diagnostics import ess_bulk
+
+        paths = np.moveaxis(np.stack(self.seen), 0, 2)  # (systems, particles, chunks, p)
+        return float(np.min(ess_bulk(paths.reshape(-1, *paths.shape[2:]))))
+
+
+@contextmanager
+def _display() -> Iterator[Listener]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Display
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[figures]}"),
+    )
+    figures = Figures()
+    with Display(*columns, console=Console(stderr=True), transient=True) as display:
+        task = display.add_task(PREPARING, total=None, figures="")
+
+        def listen(progress: Progress) -> None:
+            display.update(
+                task,
+                description=_phase(progress),
+                completed=progress.iteration,
+                total=progress.total,
+                figures=figures(progress),
+            )
+
+        listen.wants_mmd2 = True  # pyright: ignore[reportFunctionMemberAccess]
+        yield listen
+
+
+class _PlainLines:
+    wants_mmd2 = True
+
+    def __init__(self):
+        self.began = time.monotonic()
+        self.last = -math.inf
+        self.first: tuple[float, int] | None = None
+        self.figures = Figures()
+        self.heard = threading.Event()
+        threading.Thread(target=self._still_there, daemon=True).start()
+
+    def __call__(self, progress: Progress) -> None:
+        self.heard.set()
+        now = time.monotonic()
+        figures = self.figures(progress)
+        self.first = self.first or (now, progress.iteration)
+        if progress.iteration < progress.total and now - self.last < SECONDS_BETWEEN_LINES:
+            return
+        self.last = now
+        place = f"{progress.iteration}/{progress.total}"
+        say("  ".join([f"{_phase(progress)} {place}", figures, self._left(now, progress)]).rstrip())
+
+    def stop(self) -> None:
+        self.heard.set()
+
+    def _left(self, now: float, progress: Progress) -> str:
+        assert self.first is not None
+        done = progress.iteration - self.first[1]
+        if done <= 0 or progress.iteration >= progress.total:
+            return ""
+        seconds = (now - self.first[0]) / done * (progress.total - progress.iteration)
+        return f"about {_duration(seconds)} left"
+
+    def _still_there(self) -> None:
+        while not self.heard.wait(SECONDS_OF_SILENCE):
+            say(f"still {PREPARING}: {time.monotonic() - self.began:.0f} s")
+
+
+def _phase(progress: Progress) -> str:
+    return "warm-up" if progress.warming_up else "draws"
+
+
+def _duration(seconds: float) -> str:
+    minutes = seconds / 60
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
