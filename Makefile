@@ -4,7 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := dev,arviz,petab
+EXTRAS := dev,arviz,petab,explore,docs
 
 # The newest Python that is old enough for the pins and can make a venv.
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -17,7 +17,7 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile -rs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format bench constraints clean
+.PHONY: help install demo test test-all lint format docs bench constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ format: $(STAMP) ## put the code into its usual form
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(STAMP) ## the documentation as a site, in site/
+	$(BIN)/mkdocs build --quiet
+
 bench: $(STAMP) ## compile and run times, as JSON
 	$(BIN)/pcuq bench --json
 
@@ -64,5 +67,5 @@ constraints: ## pin the newest versions of all dependencies (PYTHON=python3.11)
 	mv .cache/constraints.txt constraints.txt && rm -rf .cache/constraints
 
 clean: ## remove the environment and all that was made
-	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist demo
+	rm -rf $(VENV) .cache .hypothesis .pytest_cache .ruff_cache .import_linter_cache build dist demo site
 	find src tests -name __pycache__ -prune -exec rm -rf {} +

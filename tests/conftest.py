@@ -1,6 +1,7 @@
 """What every test stands on: 64 bits, a compilation cache, and data from outside where it is."""
 
 import os
+import shutil
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -53,3 +54,38 @@ def external_data() -> Path:
     if not path.is_dir():
         pytest.fail(f"PCUQ_EXTERNAL_DATA names {folder!r}, which is not a folder; mend or unset it")
     return path
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """A headless Chromium of this machine; the test is skipped without."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is None:
+        pytest.skip("no browser: none of chromium, chromium-browser and google-chrome is installed")
+    flags = ["no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-sync"]
+    flags += ["disable-background-networking", "disable-component-update"]
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(
+            executable_path=path, args=[f"--{flag}" for flag in flags]
+        )
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def watched(browser):
+    """A page of that browser, which must have nothing to complain of and ask for nothing outside.
+
+    `watched.outside` are the requests to other machines.
+    """
+    page = browser.new_page(viewport={"width": 1200, "height": 800})
+    complaints, outside = [], []
+    page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    local = ("data:", "file:", "blob:", "http://127.0.0.1", "ws://127.0.0.1", "about:")
+    page.on("request", lambda r: None if r.url.startswith(local) else outside.append(r.url))
+    page.complaints, page.outside = complaints, outside
+    yield page
+    page.close()

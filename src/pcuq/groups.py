@@ -10,6 +10,7 @@ checks. `fit.predict` gives the predictions themselves.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -24,8 +25,8 @@ from pcuq.predict import predict, sample_noise
 from pcuq.problem import Problem
 from pcuq.result import Fit
 
-PRIOR_DRAWS, DATA_DRAWS, CURVE_DRAWS = 1000, 200, 200
-GRID = 121
+PRIOR_DRAWS, DATA_DRAWS, CURVE_DRAWS = 1000, 200, 400
+GRID = 81
 MOST_CONDITIONS = 6
 # How far beyond the last datum curves go, as a share of the range of the data.
 BEYOND = 0.25
@@ -58,33 +59,46 @@ def with_predictions(fit: Fit, x: Any = None) -> Fit:
     if grid is None:
         return fit
     labels = list(dict.fromkeys(problem.data.condition.tolist()))[:MOST_CONDITIONS]
-    found = [
-        predict(problem, fit.thetas, grid, condition=label or None, max_draws=CURVE_DRAWS)
-        for label in labels
-    ]
+    return keep(
+        fit,
+        {
+            label: predict(
+                problem, fit.thetas, grid, condition=label or None, max_draws=CURVE_DRAWS
+            )
+            for label in labels
+        },
+    )
+
+
+def keep(fit: Fit, predictions: Mapping[str, Prediction]) -> Fit:
+    """The fit, with these predictions by condition, thinned, in the group `predictions`."""
+    found = list(predictions.values())
+    assert all(one.observations is not None and one.x is not None for one in found)
+    size = len(found[0].draws)
+    rows = np.linspace(0, size - 1, min(size, CURVE_DRAWS)).round().astype(int)
     dims = ("chain", "draw", "condition", "x", "output")
 
     def stacked(arrays):
-        return np.stack(arrays, axis=1)[None].astype(np.float32)
+        return np.stack([array[rows] for array in arrays], axis=1)[None].astype(np.float32)
 
     dataset = xr.Dataset(
         {
             "w": (dims, stacked([one.trajectories for one in found])),
             "y": (dims, stacked([one.observations for one in found])),
-            "theta": (("draw", "parameter"), found[0].thetas),
+            "theta": (("draw", "parameter"), found[0].thetas[rows]),
         },
         coords={
             "chain": [0],
-            "draw": np.arange(len(found[0].draws)),
-            "condition": np.array(labels, dtype=object),
-            "x": grid,
+            "draw": np.arange(len(rows)),
+            "condition": np.array(list(predictions), dtype=object),
+            "x": found[0].x,
             "output": list(found[0].outputs),
             "parameter": list(fit.parameters),
         },
     )
     tree = fit.tree.copy()
     tree["predictions"] = xr.DataTree(dataset)
-    return Fit(tree, problem)
+    return Fit(tree, fit.problem)
 
 
 def default_grid(problem: Problem) -> np.ndarray | None:

@@ -14,6 +14,8 @@ COMMANDS = (
     "demo",
     "fit",
     "predict",
+    "report",
+    "explore",
     "bench",
 )
 for _name in COMMANDS:

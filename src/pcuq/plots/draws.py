@@ -15,7 +15,7 @@ from pcuq.plots.styles import PRIOR, SHADES, Style, axes_or_new, style_of
 from pcuq.result import Fit
 
 MOST_POINTS = 2000  # of a scatter plot: more cannot be told apart
-BINS = 40
+BINS, PLENTY = 40, 3000
 
 
 def plot_traces(
@@ -135,7 +135,8 @@ def _histograms(ax, drawn: list[tuple[Style, np.ndarray]], before, column: int) 
             ax.plot([values[0]] * 2, [0, 1], style.line, color=style.colour)
             continue
         low, high = np.quantile(values, [0.002, 0.998])
-        counts, edges = np.histogram(values, bins=BINS, range=(low, high))
+        bins = BINS if len(values) > PLENTY else BINS // 2
+        counts, edges = np.histogram(values, bins=bins, range=(low, high))
         top = counts / counts.max()
         ax.stairs(top, edges, color=style.colour, linestyle=style.line, linewidth=1.3)
     ax.set_ylim(0, 1.15)

@@ -1,0 +1,130 @@
+"""Predictions that answer at once: quantities are scaled by factors that a compiled program takes.
+
+`fit.predict` makes a program for the intervention it is given. Here the program is made once, for
+all quantities z ← a z with the factors a as arguments, from the start or from one time on; a new
+time makes a new program. Draws of all fits are solved together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pcuq._x64 import x64
+from pcuq.errors import InputError
+from pcuq.functionals import Prediction
+from pcuq.interventions import Intervention
+from pcuq.result import Fit
+
+DRAWS = 200  # of each fit
+POINTS = 161
+FARTHEST = 2.0  # the horizon, in ranges of the data
+LEAST, MOST = 0.01, 100.0  # factors that the mesh must serve
+LATER = "{} afterwards"
+SOME = 12
+
+
+class Engine:
+    """Trajectories of all fits, without noise, for factors by name."""
+
+    def __init__(self, fits: Sequence[Fit], condition: str = ""):
+        if not fits or any(fit.problem is None for fit in fits):
+            raise InputError("exploring needs fits that know their problem: give --problem.")
+        if len({fit.tree.attrs["problem"] for fit in fits}) > 1:
+            raise InputError("these fits are of different problems: explore one at a time.")
+        self.fits = list(fits)
+        assert fits[0].problem is not None
+        self.problem = fits[0].problem
+        x = self.problem.data.x
+        if x is None or x.ndim != 1:
+            raise InputError("exploring needs data along one covariate, such as time.")
+        self.condition = condition
+        self.model = self.problem.model_for(condition or None)
+        finite = x[np.isfinite(x)]
+        self.start = float(getattr(self.model, "t0", finite.min()))
+        self.last = float(finite.max())
+        self.end = self.start + FARTHEST * ((self.last - self.start) or 1.0)
+        self.x = np.linspace(self.start, self.end, POINTS)
+        self.names = (*self.problem.parameters.names, *self.model.constants)
+        self._programs: dict[float | None, object] = {}
+
+    @property
+    def has_time(self) -> bool:
+        """Whether an intervention may begin later than the start."""
+        return hasattr(self.model, "t0")
+
+    @cached_property
+    def thetas(self) -> np.ndarray:
+        """Evenly chosen draws of every fit, one after the other."""
+        tables = []
+        for fit in self.fits:
+            rows = np.linspace(0, len(fit.thetas) - 1, min(DRAWS, len(fit.thetas)))
+            tables.append(fit.thetas[rows.round().astype(int)])
+        self._ends = np.cumsum([len(table) for table in tables])
+        return np.concatenate(tables)
+
+    @x64
+    def predict(self, factors: Mapping[str, float] | None = None, at: float | None = None):
+        """One Prediction per fit, with the named quantities scaled, from `at` on if given."""
+        unknown = set(factors or {}) - set(self.names)
+        if unknown:
+            raise InputError(f"unknown names {sorted(unknown)}: there are {self.names}.")
+        a = np.array([(factors or {}).get(name, 1.0) for name in self.names])
+        if at is not None and at <= self.start:
+            at = None
+        if at not in self._programs:
+            self._programs[at] = self._program(at)
+        thetas = self.thetas
+        w, ok = map(np.asarray, self._programs[at](thetas, a))  # pyright: ignore[reportCallIssue]
+        w = np.where(ok[:, None, None], w, np.nan)
+        starts = np.concatenate([[0], self._ends[:-1]])
+        return [self._packed(w[s:e], thetas[s:e]) for s, e in zip(starts, self._ends, strict=True)]
+
+    def _packed(self, w: np.ndarray, thetas: np.ndarray) -> Prediction:
+        return Prediction(
+            x=self.x,
+            outputs=tuple(self.model.outputs),
+            trajectories=w,
+            observations=None,
+            weights=None,
+            thetas=thetas,
+            draws=np.arange(len(w)),
+            given=len(w),
+            seed=None,
+            solver={},
+        )
+
+    def _program(self, at: float | None):
+        model = self.model
+        if at is not None:
+            later = {LATER.format(name): 1.0 for name in self.names}
+            model = replace(model, constants={**model.constants, **later})
+            changes = {name: LATER.format(name) for name in self.names}
+            model = model.do(Intervention(set=changes, at=at))
+
+        def values(theta, a):
+            plain = {**self.model.constants, **self.problem.parameters.constrain(theta)}
+            scaled = {name: a[i] * plain[name] for i, name in enumerate(self.names)}
+            if at is None:
+                return scaled
+            return {**plain, **{LATER.format(name): scaled[name] for name in self.names}}
+
+        solver = model.solver(self.x, representatives=self._representatives(values))
+        return jax.jit(jax.vmap(lambda theta, a: solver(values(theta, a)), in_axes=(0, None)))
+
+    def _representatives(self, values) -> dict[str, np.ndarray]:
+        """Some draws as they are, and each quantity at its least and most."""
+        some = self.thetas[np.linspace(0, len(self.thetas) - 1, SOME).round().astype(int)]
+        pairs = [(theta, np.ones(len(self.names))) for theta in some]
+        for i in range(len(self.names)):
+            for factor in (LEAST, MOST):
+                a = np.ones(len(self.names))
+                a[i] = factor
+                pairs.append((some[i % len(some)], a))
+        found = [values(jnp.asarray(theta), jnp.asarray(a)) for theta, a in pairs]
+        return {name: np.array([float(value[name]) for value in found]) for name in found[0]}

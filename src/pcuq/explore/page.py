@@ -1,0 +1,213 @@
+"""The page: sliders on the left, bands of every output on the right; for this machine only."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pcuq.errors import InputError
+from pcuq.explore.engine import Engine
+from pcuq.plots.styles import name_of, style_of
+
+LEVELS = (0.9, 0.5)
+MOST_SLIDERS, MOST_OUTPUTS = 16, 12
+FACTORS = [round(float(10**power), 6) for power in np.linspace(-2, 2, 41)]
+DASHES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dashdot"}
+ADDRESS = "127.0.0.1"
+
+
+def import_panel() -> Any:
+    """panel, or an error that says how to get it."""
+    try:
+        import panel
+    except ImportError:
+        raise InputError(
+            'exploring needs the panel package: install it with pip install "pcuq[explore]".'
+        ) from None
+    return panel
+
+
+class Served(NamedTuple):
+    """A running server."""
+
+    url: str
+    thread: Any
+
+    def stop(self) -> None:
+        self.thread.stop()
+
+
+def serve(engine: Engine, port: int = 0, show: bool = True) -> Served:
+    """Serve on loopback, in a thread; a page of another origin cannot speak to it."""
+    panel = import_panel()
+    port = port or _free_port()
+    engine.predict()  # compiled before the first visitor asks
+    thread = panel.serve(
+        {"/": lambda: page(engine)},
+        address=ADDRESS,
+        port=port,
+        websocket_origin=[f"{ADDRESS}:{port}", f"localhost:{port}"],
+        show=show,
+        threaded=True,
+        title="pcuq explore",
+        verbose=False,
+    )
+    return Served(f"http://{ADDRESS}:{port}/", thread)
+
+
+def page(engine: Engine) -> Any:
+    """What one visitor sees."""
+    panel = import_panel()
+    control = engine.predict()
+    views = [_View(engine, output, control) for output in engine.model.outputs[:MOST_OUTPUTS]]
+    sliders = {
+        name: panel.widgets.DiscreteSlider(
+            name=f"{escape(name)} ×", options={f"{f:.3g}": f for f in FACTORS}, value=1.0, width=260
+        )
+        for name in engine.names[:MOST_SLIDERS]
+    }
+    horizon = panel.widgets.FloatSlider(
+        name="show until",
+        start=engine.start + 0.05 * (engine.end - engine.start),
+        end=engine.end,
+        value=min(engine.end, 1.25 * engine.last),
+        width=260,
+    )
+    begin = panel.widgets.FloatSlider(
+        name="intervene from",
+        start=engine.start,
+        end=engine.last,
+        value=engine.start,
+        step=(engine.last - engine.start) / 20,
+        width=260,
+    )
+    reset = panel.widgets.Button(name="back to control", button_type="primary", width=260)
+    note = panel.pane.HTML("", width=270)
+
+    def update(*_: Any) -> None:
+        factors = {name: slider.value for name, slider in sliders.items()}
+        at = float(begin.value) if engine.has_time else None
+        found = engine.predict(factors, at)
+        for view in views:
+            view.show(found)
+        changed = [
+            f"{escape(name)} × {value:.3g}" for name, value in factors.items() if value != 1.0
+        ]
+        failed = sum(one.failed for one in found)
+        lost = f"<p>{failed} draws could not be solved and are left out.</p>" if failed else ""
+        note.object = (
+            f"<b>Doing:</b> {', '.join(changed)}" if changed else "<b>Control</b>"
+        ) + lost
+
+    def cut(*_: Any) -> None:
+        for view in views:
+            view.range.end = float(horizon.value)
+
+    def back(*_: Any) -> None:
+        begin.value = engine.start
+        for slider in sliders.values():
+            slider.value = 1.0
+
+    for slider in sliders.values():
+        slider.param.watch(update, "value")
+    # A new time needs a new program: only when the slider is let go.
+    begin.param.watch(update, "value_throttled")
+    horizon.param.watch(cut, "value")
+    reset.on_click(back)
+    cut()
+    update()
+    left = panel.Column(
+        panel.pane.Markdown(_words(engine), width=270),
+        note,
+        reset,
+        horizon,
+        *([begin] if engine.has_time else []),
+        panel.pane.Markdown("**Change a quantity**", width=270),
+        *sliders.values(),
+    )
+    columns = 1 if len(views) == 1 else 2 if len(views) <= 4 else 3
+    grid = panel.GridBox(*[panel.pane.Bokeh(view.figure) for view in views], ncols=columns)
+    return panel.Row(left, grid)
+
+
+def _words(engine: Engine) -> str:
+    methods = ", ".join(dict.fromkeys(name_of(fit.method) for fit in engine.fits))
+    return (
+        f"### What if?\nBands of {methods}: dark for 50 %, light for 90 %, without the noise of "
+        "measurement. Dots are measurements, the thin grey line is control."
+    )
+
+
+class _View:
+    """One output: a figure whose sources are replaced when a slider moves."""
+
+    def __init__(self, engine: Engine, output: str, control):
+        from bokeh.models import ColumnDataSource, Range1d
+        from bokeh.plotting import figure
+
+        self.output = output
+        self.column = engine.model.outputs.index(output)
+        self.sources = []
+        self.range = Range1d(start=engine.start, end=engine.end)
+        self.figure = figure(
+            width=430,
+            height=270,
+            title=output,
+            x_range=self.range,
+            toolbar_location=None,
+            output_backend="canvas",
+        )
+        middle = control[0].quantile(0.5)[:, self.column]
+        self.figure.line(engine.x, middle, color="#888888", line_width=1)
+        # The first is the widest as a rule, and lies beneath.
+        for fit, prediction in zip(engine.fits, control, strict=True):
+            style = style_of(fit.method)
+            source = ColumnDataSource(self._curves(prediction), name=f"{fit.method}: {output}")
+            self.sources.append(source)
+            for level, alpha in zip(LEVELS, (0.2, 0.35), strict=True):
+                self.figure.varea(
+                    "x", f"low{level}", f"high{level}", source=source, color=style.colour,
+                    fill_alpha=alpha,
+                )  # fmt: skip
+            self.figure.line(
+                "x",
+                "middle",
+                source=source,
+                color=style.colour,
+                line_width=2,
+                line_dash=DASHES[style.line],
+                legend_label=name_of(fit.method),
+            )
+        self._data(engine)
+        for legend in self.figure.legend:
+            legend.update(label_text_font_size="8pt", padding=2, background_fill_alpha=0.5)
+
+    def show(self, predictions) -> None:
+        """The curves of other predictions."""
+        for source, prediction in zip(self.sources, predictions, strict=True):
+            source.data = self._curves(prediction)
+
+    def _curves(self, prediction) -> Any:
+        found = {"x": prediction.x, "middle": prediction.quantile(0.5)[:, self.column]}
+        for level in LEVELS:
+            low, high = prediction.band(level)
+            found[f"low{level}"], found[f"high{level}"] = low[:, self.column], high[:, self.column]
+        return found
+
+    def _data(self, engine: Engine) -> None:
+        data, problem = engine.problem.data, engine.problem
+        if self.output not in problem.outputs:
+            return
+        rows = data.condition == engine.condition
+        column = problem.outputs.index(self.output)
+        self.figure.scatter(data.x[rows], data.y[rows, column], size=4, color="black", alpha=0.7)
+
+
+def _free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind((ADDRESS, 0))
+        return probe.getsockname()[1]

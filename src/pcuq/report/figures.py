@@ -1,0 +1,234 @@
+"""The pictures of a report, each a PNG of its own, so that a page can stack them on a phone."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from pcuq import plots
+from pcuq.functionals import Prediction
+from pcuq.groups import stored_curves
+from pcuq.plots.styles import name_of, style_of
+from pcuq.report.evidence import Evidence, conditions_of, outputs_of
+from pcuq.result import Fit
+
+DPI = 130
+PANEL = (4.6, 2.9)
+MOST_PANELS = 24
+MOST_IN_PAIRS = 5
+MOST_TRACES = 6
+# Text is shown as it is: a name with dollars is no formula.
+LOOKS: dict[Any, Any] = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "text.parse_math": False,
+    "hatch.linewidth": 0.5,
+}
+
+
+class Picture(NamedTuple):
+    """A picture for the page: `wide` ones take a row of their own."""
+
+    title: str
+    alt: str
+    data: str
+    wide: bool = False
+
+
+@contextmanager
+def looks() -> Iterator[None]:
+    """The style of all pictures of a report."""
+    with matplotlib.rc_context(LOOKS):
+        yield
+
+
+def data_pictures(evidence: Sequence[Evidence]) -> tuple[list[Picture], int]:
+    """(measurements and bands, one per output and condition; how many more there would be)."""
+    fits = [one.fit for one in evidence]
+    panels = [
+        (output, condition)
+        for condition in conditions_of(fits[0])
+        for output in outputs_of(fits[0])
+        if _measured(fits[0], output, condition)
+    ]
+    pictures = []
+    for output, condition in panels[:MOST_PANELS]:
+        figure = Figure(figsize=PANEL, layout="constrained")
+        ax = figure.subplots()
+        for fit in fits:  # the first is the widest as a rule, and lies beneath
+            plots.plot_fit(fit, output, condition, ax)
+        curves = stored_curves(fits[0], condition)
+        if curves is not None and curves.x is not None:
+            last = _last(fits[0], condition)
+            if last < curves.x.max():
+                ax.axvline(last, color="0.4", linewidth=0.8, linestyle=(0, (6, 3)))
+            ax.set_xlim(curves.x.min(), curves.x.max())
+        _keep_data_in_view(ax, fits, output, condition)
+        title = output + (f", {condition}" if condition else "")
+        shares = ", ".join(
+            f"{one.label} {one.by_output[output]['0.9']:.0%}"
+            for one in evidence
+            if np.isfinite(one.by_output[output]["0.9"])
+        )
+        pictures.append(
+            Picture(title, f"{title}: data and bands. In the 90 % bands: {shares}.", _png(figure))
+        )
+    return pictures, max(0, len(panels) - MOST_PANELS)
+
+
+def parameter_pictures(evidence: Sequence[Evidence]) -> list[Picture]:
+    """All pairs of a few parameters; with many, also each by itself."""
+    fits = [one.fit for one in evidence]
+    names = fits[0].parameters
+    shown = _most_moved(fits[0], MOST_IN_PAIRS)
+    p = len(shown)
+    figure = Figure(figsize=(1.75 * p + 0.9, 1.6 * p + 0.6), layout="constrained")
+    plots.plot_pairs(fits, shown, axes=figure.subplots(p, p, squeeze=False))
+    pictures = [
+        Picture(
+            "pairs of parameters" if p > 1 else names[0],
+            f"draws of {', '.join(shown)}, pair by pair, over the prior",
+            _png(figure),
+            wide=p > 2,
+        )
+    ]
+    if len(names) > p:
+        for name in names:
+            figure = Figure(figsize=(3.2, 1.8), layout="constrained")
+            plots.plot_parameter(fits, name, figure.subplots())
+            pictures.append(Picture(name, f"distribution of {name}, and its prior", _png(figure)))
+    return pictures
+
+
+def trace_pictures(one: Evidence) -> list[Picture]:
+    """Paths of the parameters that converged worst."""
+    if one.fit.tree["posterior"].sizes["draw"] < 8:
+        return []  # a point, repeated
+    rhat = one.fit.tree["sample_stats"]["rhat_paths"].to_numpy()
+    worst = np.argsort(-np.nan_to_num(rhat, nan=np.inf), kind="stable")[:MOST_TRACES]
+    names = [one.fit.parameters[i] for i in sorted(worst)]
+    pictures = []
+    for name in names:
+        figure = Figure(figsize=(4.2, 1.6), layout="constrained")
+        plots.plot_traces(one.fit, [name], axes=np.array([figure.subplots()]), paths=16)
+        title = f"{one.label}: {name}"
+        pictures.append(Picture(title, f"paths of {name} over the draws", _png(figure)))
+    return pictures
+
+
+def pit_pictures(evidence: Sequence[Evidence]) -> list[Picture]:
+    """PIT of what was held out, a picture per method."""
+    pictures = []
+    for one in evidence:
+        if not len(one.pit):
+            continue
+        figure = Figure(figsize=(3.6, 2.2), layout="constrained")
+        plots.plot_pit(one.pit, figure.subplots(), style=one.fit.method)
+        pictures.append(
+            Picture(one.label, f"histogram of {len(one.pit)} PIT values, {one.label}", _png(figure))
+        )
+    return pictures
+
+
+def intervention_pictures(
+    evidence: Sequence[Evidence],
+    control: Sequence[Prediction],
+    treated: Sequence[Prediction],
+    what: str,
+) -> list[Picture]:
+    """For each output: without and with the intervention, and their difference, side by side."""
+    pictures = []
+    outputs = [name for name in outputs_of(evidence[0].fit) if name in control[0].outputs]
+    for output in outputs[:MOST_PANELS]:
+        figure = Figure(figsize=(9.2, 2.9), layout="constrained")
+        left, middle, right = figure.subplots(1, 3)
+        left.sharey(middle)
+        for one, before, after in zip(evidence, control, treated, strict=True):
+            method = one.fit.method
+            plots.plot_bands(left, before, output, style=method)
+            plots.plot_bands(middle, after, output, style=method)
+            plots.plot_contrast(after, before, output, right, style=method)
+        left.set_title("control")
+        middle.set_title(what)
+        right.set_title("difference")
+        alt = f"{output} in control, with {what}, and the difference; bands without noise"
+        pictures.append(Picture(output, alt, _png(figure), wide=True))
+    return pictures
+
+
+class Key(NamedTuple):
+    """An entry of the legend: a line as CSS and SVG write it."""
+
+    label: str
+    colour: str
+    dashes: str
+
+
+def legend(evidence: Sequence[Evidence]) -> list[Key]:
+    """The line of each method."""
+    dashes = {"-": "none", "--": "6 3", ":": "2 2", "-.": "6 3 2 3"}
+    keys = []
+    for one in evidence:
+        style = style_of(one.fit.method)
+        key = Key(name_of(one.fit.method), style.colour, dashes[style.line])
+        keys += [key] if key not in keys else []
+    return keys
+
+
+def _measured(fit: Fit, output: str, condition: str) -> bool:
+    y = fit.tree["observed_data"]["y"].sel(output=output).to_numpy()
+    return bool(np.isfinite(y[_rows(fit, condition)]).any())
+
+
+def _rows(fit: Fit, condition: str) -> np.ndarray:
+    labels = fit.tree["constant_data"]["condition"].to_numpy().astype(str)
+    return labels == condition
+
+
+def _last(fit: Fit, condition: str) -> float:
+    x = fit.tree["constant_data"]["x"].to_numpy()[_rows(fit, condition)]
+    return float(x[np.isfinite(x)].max(initial=-np.inf))
+
+
+def _keep_data_in_view(ax, fits: Sequence[Fit], output: str, condition: str) -> None:
+    """Bands may reach far beyond what was measured: data and middles set the scale."""
+    y = fits[0].tree["observed_data"]["y"].sel(output=output).to_numpy()
+    y = y[_rows(fits[0], condition)]
+    y = y[np.isfinite(y)]
+    tops, bottoms = [y.max()], [y.min()]
+    for fit in fits:
+        curves = stored_curves(fit, condition)
+        if curves is not None:
+            column = curves.outputs.index(output)
+            low, high = (edge[:, column] for edge in curves.band(0.9, noisy=True))
+            if np.isfinite(low).all() and np.isfinite(high).all():
+                tops.append(high.max())
+                bottoms.append(low.min())
+    room = 1.2 * (np.ptp(y) or abs(y[0]) or 1.0)
+    high, low = min(max(tops), y.max() + room), max(min(bottoms), y.min() - room)
+    ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+
+
+def _most_moved(fit: Fit, most: int) -> list[str]:
+    """The parameters whose distribution is narrowest beside the prior, in their own order."""
+    names = fit.parameters
+    if len(names) <= most or "unconstrained_prior" not in fit.tree.children:
+        return list(names[:most])
+    prior = fit.tree["unconstrained_prior"].dataset
+    before = np.array([float(prior[name].std()) for name in names])
+    after = fit.thetas.std(axis=0)
+    return [names[i] for i in sorted(np.argsort(after / before)[:most])]
+
+
+def _png(figure: Figure) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=DPI, format="png")
+    return base64.b64encode(buffer.getvalue()).decode()

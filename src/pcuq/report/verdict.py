@@ -1,0 +1,125 @@
+"""Can this model be trusted to predict, and how sure is that: in words.
+
+The rules, from the figures of the PCUQ fit (or of the first one, without it):
+
+1. A fit that has not converged supports no statement.
+2. Held-out measurements decide where there are any: at least 80 % of them within the 90 % bands is
+   a yes, 60 % a qualified one.
+3. Without them the bands can only be held against the data they were fitted to: a maybe at best.
+
+Points of one time course are not independent, so that no standard error is given for a share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pcuq.report.evidence import Evidence
+
+GOOD, FAIR = 0.8, 0.6
+MUCH_WIDER = 2.0
+MUCH_OUTSIDE = 0.25
+
+
+class Verdict(NamedTuple):
+    """`kind`: yes, care, no or unknown. `answer`: one sentence. `reasons`: what it stands on."""
+
+    kind: str
+    answer: str
+    sure: str
+    reasons: tuple[str, ...]
+
+
+def judge(evidence: Sequence[Evidence]) -> Verdict:
+    """The verdict on a case."""
+    main = evidence[0]
+    figures = main.fit.diagnostics
+    reasons = [*_against_bayes(evidence), *_outside(figures)]
+    if not main.fit.trusted:
+        return Verdict(
+            "unknown",
+            f"It cannot be said yet: the {main.label} computation has not converged, so its bands "
+            "may still move.",
+            main.fit.status,
+            tuple(reasons),
+        )
+    if main.heldout is not None and main.heldout["scored"]:
+        return _by_heldout(main, reasons)
+    share = main.coverage["0.9"]
+    if math.isnan(share):
+        return Verdict(
+            "unknown",
+            "It cannot be said: this file holds no predictions to compare with the data.",
+            "Fit again with the present version.",
+            tuple(reasons),
+        )
+    held = f"{main.label}'s 90 % bands hold {share:.0%} of the {main.measured} measurements"
+    sure = (
+        "Not sure: these are the measurements that were fitted. Only measurements that the fit has "
+        "not seen can tell whether it predicts; keep some back and give them with --heldout."
+    )
+    if share >= GOOD:
+        answer = f"Perhaps, within its bands: {held}, as they should."
+        return Verdict("care", answer, sure, tuple(reasons))
+    answer = f"Not as it is: {held}, where 90 % were wanted."
+    return Verdict(
+        "no", answer, "Fairly sure: bands that miss what they were fitted to will miss the rest.",
+        tuple(reasons),
+    )  # fmt: skip
+
+
+def _by_heldout(main: Evidence, reasons: list[str]) -> Verdict:
+    assert main.heldout is not None
+    share, count = main.heldout["coverage"]["0.9"], main.heldout["scored"]
+    held = f"{main.label}'s 90 % bands hold {share:.0%} of {count} held-out values"
+    sure = (
+        f"As sure as {count} values of this one experiment allow: points of one curve rise and "
+        "fall together, and another experiment may differ."
+    )
+    if share >= GOOD:
+        return Verdict("yes", f"Yes, within its bands: {held}.", sure, tuple(reasons))
+    if share >= FAIR:
+        return Verdict("care", f"With care: {held}, fewer than promised.", sure, tuple(reasons))
+    return Verdict("no", f"No: {held}, far fewer than promised.", sure, tuple(reasons))
+
+
+def _against_bayes(evidence: Sequence[Evidence]) -> list[str]:
+    main = evidence[0]
+    bayes = next((one for one in evidence if one.fit.method == "bayes"), None)
+    if bayes is None or main.fit.method != "pcuq" or not (bayes.width > 0 and main.width > 0):
+        return []
+    ratio = main.width / bayes.width
+    missed = bayes.coverage["0.9"] < GOOD
+    told = bayes.heldout or {}
+    unseen = told.get("coverage", {}).get("0.9", math.nan)
+    shares = f"hold {bayes.coverage['0.9']:.0%} of the data" + (
+        f" and {unseen:.0%} of what was held out" if math.isfinite(unseen) else ""
+    )
+    if ratio > MUCH_WIDER and (missed or unseen < FAIR):
+        return [
+            "The model is wrong in a way that matters: no single set of parameters describes these "
+            f"data. Bayes's 90 % bands {shares}; without the noise of measurement they are "
+            f"{ratio:.0f} times narrower than PCUQ's, which is false certainty."
+        ]
+    if ratio > MUCH_WIDER:
+        return [
+            f"PCUQ's curves spread {ratio:.0f} times as wide as Bayes's, whose 90 % bands "
+            f"{shares}: the data give no sign that the model is wrong, and PCUQ is the more "
+            "cautious of the two."
+        ]
+    return [
+        "PCUQ and Bayes agree on how uncertain the curves are: the data give no sign that the "
+        "model is wrong."
+    ]
+
+
+def _outside(figures: dict) -> list[str]:
+    share = figures.get("share_outside_fit", 0.0) or 0.0
+    if share < MUCH_OUTSIDE:
+        return []
+    return [
+        f"{share:.0%} of PCUQ's distribution explains little of the data and follows the prior: "
+        "the bands lean on what was assumed beforehand. A smaller λ leans less."
+    ]

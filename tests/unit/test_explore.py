@@ -1,0 +1,155 @@
+"""The explorer answers what `predict` answers, and only to this machine."""
+
+import socket
+import time
+import urllib.error
+import urllib.request
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from made_fits import growth_problem, made_fit
+
+import pcuq
+from pcuq.errors import InputError
+from pcuq.explore import Engine, serve
+from pcuq.objective import Objective
+from pcuq.predict import predict
+
+
+@pytest.fixture(scope="module")
+def engine():
+    problem = growth_problem(outputs=("prey", "predator"))
+    return Engine([made_fit(problem, "pcuq", 0.2), made_fit(problem, "bayes", 0.01)])
+
+
+@pytest.fixture(scope="module")
+def served(engine):
+    pytest.importorskip("panel", reason="panel is not installed")
+    found = serve(engine, show=False)
+    yield found
+    found.stop()
+
+
+def decay() -> pcuq.Problem:
+    model = pcuq.ODEModel(
+        rhs=lambda t, u, p: [-p["k"] * p["speed"] * u[0]],
+        initial=lambda p: [p["dose"]],
+        parameters={"k": pcuq.Parameter("log"), "dose": pcuq.Parameter("log")},
+        constants={"speed": 1.0},
+        outputs=["drug"],
+    )
+    x = np.linspace(0, 4, 9)
+    return pcuq.Problem(model, pcuq.Data(np.exp(-x), x, noise=0.1))
+
+
+def test_factors_do_what_interventions_do(engine):
+    found = engine.predict({"rate": 0.5})
+    for prediction, fit in zip(found, engine.fits, strict=True):
+        wanted = predict(fit.problem, prediction.thetas, engine.x, do="rate*=0.5", noise=False)
+        assert np.allclose(prediction.trajectories, wanted.trajectories)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [None, 1.5])
+def test_an_ode_answers_as_predict_does_also_from_a_time_on(at):
+    problem = decay()
+    objective = Objective(problem, predictor=problem.predictor(jnp.zeros((1, 2))))
+    fit = made_fit(problem, "pcuq", 0.1, centre=[0.0, 0.0], curves=False, objective=objective)
+    engine = Engine([fit])
+    (found,) = engine.predict({"k": 2.0, "speed": 0.1}, at)
+    time = "" if at is None else f"@{at}"
+    do = [f"k*=2{time}", f"speed*=0.1{time}"]
+    wanted = predict(problem, found.thetas, engine.x, do=do, noise=False)
+    assert np.allclose(found.trajectories, wanted.trajectories, atol=1e-3)
+
+
+def test_names_and_fits_that_do_not_belong_are_refused(engine):
+    with pytest.raises(InputError, match="unknown names"):
+        engine.predict({"none": 2.0})
+    with pytest.raises(InputError, match="different problems"):
+        Engine([engine.fits[0], made_fit(growth_problem(), "pcuq", 0.2)])
+    with pytest.raises(InputError, match="know their problem"):
+        Engine([pcuq.Fit(engine.fits[0].tree)])
+
+
+def curve(page, name: str) -> dict[str, np.ndarray]:
+    """The data of a source in the page itself."""
+    data = page.evaluate(
+        """name => {
+            for (const doc of Bokeh.documents)
+                for (const model of doc._all_models.values())
+                    if (model.name === name) {
+                        const found = {}
+                        for (const key of ["x", "middle", "low0.9", "high0.9"])
+                            found[key] = Array.from(model.data.get
+                                ? model.data.get(key) : model.data[key])
+                        return found
+                    }
+            return null
+        }""",
+        name,
+    )
+    assert data is not None, f"no source {name!r} in the page"
+    return {key: np.array(values, dtype=float) for key, values in data.items()}
+
+
+def ready(page, url: str) -> None:
+    page.goto(url)
+    page.wait_for_selector(".noUi-handle", timeout=60_000)
+    page.wait_for_function("window.Bokeh && Bokeh.documents.length > 0")
+
+
+def test_a_slider_that_is_moved_makes_the_curve_that_predict_gives(engine, served, watched):
+    ready(watched, served.url)
+    before = curve(watched, "pcuq: prey")
+    control = engine.predict()[0]
+    assert np.allclose(before["middle"], control.quantile(0.5)[:, 0])
+
+    slider = watched.locator(".bk-Column .noUi-handle").nth(1)  # the horizon is the first
+    slider.focus()
+    for _ in range(5):
+        slider.press("ArrowLeft")
+    deadline = time.monotonic() + 30
+    factor = round(float(10**-0.5), 6)
+    rows = engine.fits[0].problem
+    wanted = predict(rows, control.thetas, engine.x, do=f"rate*={factor}", noise=False)
+    while time.monotonic() < deadline:
+        after = curve(watched, "pcuq: prey")
+        if np.allclose(after["middle"], wanted.quantile(0.5)[:, 0]):
+            break
+        watched.wait_for_timeout(100)
+    assert np.allclose(after["middle"], wanted.quantile(0.5)[:, 0])
+    low, high = wanted.band(0.9)
+    assert np.allclose(after["low0.9"], low[:, 0])
+    assert np.allclose(after["high0.9"], high[:, 0])
+    assert not np.allclose(after["middle"], before["middle"])
+    assert watched.complaints == []
+    assert watched.outside == []
+
+
+def test_the_page_is_served_on_loopback_only(served):
+    port = int(served.url.rsplit(":", 1)[1].strip("/"))
+    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
+    for address in others - {"127.0.0.1", "127.0.1.1"}:
+        with pytest.raises(OSError), socket.create_connection((address, port), timeout=2):
+            pass
+    assert urllib.request.urlopen(served.url, timeout=20).status == 200
+
+
+def test_another_origin_is_refused(served):
+    def handshake(origin: str):
+        headers = {
+            "Origin": origin,
+            "Connection": "Upgrade",
+            "Upgrade": "websocket",
+            "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+            "Sec-WebSocket-Version": "13",
+        }
+        request = urllib.request.Request(f"{served.url}ws", headers=headers)
+        with pytest.raises(urllib.error.HTTPError) as error:
+            urllib.request.urlopen(request, timeout=20)
+        return error.value.code
+
+    assert handshake("http://evil.example") == 403
+    assert handshake(served.url.rstrip("/")) != 403  # its own, which lacks a token here

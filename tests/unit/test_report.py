@@ -1,0 +1,165 @@
+"""The report: what it says, that it needs nothing else, and that names stay text."""
+
+import re
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+from made_fits import growth_problem, made_fit
+from typer.testing import CliRunner
+
+from pcuq import cli
+from pcuq.errors import InputError
+from pcuq.problem import Problem
+from pcuq.report import Case, HeldOut, report
+from pcuq.report.evidence import Evidence, gather, labels_of
+from pcuq.report.verdict import judge
+
+NASTY = ("<b>prey</b> & $x_1$", "start")
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return growth_problem(outputs=("prey", NASTY[0]), shift=0.8)
+
+
+@pytest.fixture(scope="module")
+def fits(problem):
+    return [made_fit(problem, "bayes", 0.01), made_fit(problem, "pcuq", 0.2)]
+
+
+def held(fit, inside: bool) -> HeldOut:
+    """Values at the end of the curves, in the middle of the bands or far outside."""
+    group = fit.tree["predictions"].dataset
+    x = group["x"].to_numpy()[-5:]
+    middle = group["y"].isel(chain=0, condition=0).median("draw").to_numpy()[-5:]
+    return HeldOut(x, middle + (0.0 if inside else 50.0))
+
+
+def test_the_page_needs_no_other_file(fits):
+    page = report(fits)
+    assert not re.findall(r'(?:src|href)="(?!data:)[^"]*"', page)
+    assert "<script" not in page
+    assert "url(" not in page
+
+
+def test_names_with_markup_are_shown_as_text(fits):
+    page = report(fits)
+    assert "<b>prey" not in page
+    assert "&lt;b&gt;prey&lt;/b&gt; &amp; $x_1$" in page
+
+
+def test_every_output_and_method_is_there(fits):
+    page = report(fits)
+    alts = re.findall(r'alt="([^"]*)"', page)
+    assert sum("data and bands" in alt for alt in alts) == 2
+    assert page.count('src="data:image/png;base64,iVBOR') == len(alts)
+    for label in ("PCUQ 90 %", "Bayes 90 %", "fixed-point residual", "kernel width", "jaxlib"):
+        assert label in page
+
+
+def test_pcuq_comes_first_and_twins_are_told_apart(problem, fits):
+    labels = [one.label for one in gather(Case("", fits))]
+    assert labels == ["PCUQ", "Bayes"]
+    assert labels_of([fits[1], fits[1]]) == ["PCUQ, λ = 0.001", "PCUQ, λ = 0.001 (2)"]
+
+
+def test_coverage_is_the_share_of_measurements_in_the_band(problem):
+    fit = made_fit(problem, "pcuq", 0.0)  # one curve: bands are those of the noise, sd 0.2
+    (one,) = gather(Case("", [fit]))
+    y = problem.data.y
+    x = problem.data.x
+    curves = np.stack([1 + 0.5 * x, 1 + x], axis=-1)
+    wanted = np.mean(np.abs(y - curves) < 1.645 * 0.2)
+    assert abs(one.coverage["0.9"] - wanted) <= 0.1  # edges from 200 draws
+    assert one.width == pytest.approx(0.0, abs=1e-6)
+    assert one.measured == 22
+
+
+def test_held_out_values_decide_the_verdict(fits):
+    inside = judge(gather(Case("", fits, [held(fits[1], True)])))
+    assert inside.kind == "yes"
+    assert "100% of 10 held-out values" in inside.answer
+    outside = judge(gather(Case("", fits, [held(fits[1], False)])))
+    assert outside.kind == "no"
+    assert outside.answer.startswith("No: ")
+
+
+def test_without_held_out_values_the_verdict_stays_a_perhaps(fits):
+    verdict = judge(gather(Case("", fits)))
+    assert verdict.kind in ("care", "no")
+    assert "held-out" not in verdict.answer
+
+
+def test_a_fit_that_has_not_converged_supports_no_verdict(problem):
+    verdict = judge(gather(Case("", [made_fit(problem, "pcuq", 0.2, trusted=False)])))
+    assert verdict.kind == "unknown"
+    assert "Do not trust this fit yet" in verdict.sure
+
+
+@pytest.mark.parametrize(
+    ("bayes_width", "bayes_share", "said"),
+    [(0.1, 0.3, "false certainty"), (0.1, 0.9, "more cautious"), (0.9, 0.9, "agree")],
+)
+def test_the_reasons_compare_pcuq_with_bayes(fits, bayes_width, bayes_share, said):
+    def one(fit, width, share) -> Evidence:
+        return Evidence(fit, fit.method, {"0.5": share, "0.9": share}, {}, width, 22)
+
+    verdict = judge([one(fits[1], 1.0, 0.9), one(fits[0], bayes_width, bayes_share)])
+    assert len(verdict.reasons) == 1
+    assert said in verdict.reasons[0]
+
+
+def test_much_of_q_near_the_prior_is_told(problem):
+    fit = made_fit(problem, "pcuq", 0.2, share_outside_fit=0.5)
+    assert any("50%" in reason for reason in judge(gather(Case("", [fit]))).reasons)
+
+
+def test_interventions_stand_side_by_side(fits):
+    page = report(fits, do=["rate*=0.5"])
+    assert "Intervention: <code>rate*=0.5</code>" in page
+    assert page.count("with rate*=0.5, and the difference") == 2
+    with pytest.raises(InputError, match="need the problem"):
+        report([replace(fit, problem=None) for fit in fits], do=["rate*=0.5"])
+
+
+def test_a_problem_may_hold_what_was_held_out(problem, fits):
+    page = report(fits, heldout=Problem(problem.model, problem.data))
+    assert "Measurements that were held out" in page
+    assert page.count("PIT values") == 2
+
+
+def test_fits_of_other_data_have_a_part_of_their_own(fits):
+    other = made_fit(growth_problem(), "pcuq", 0.2)
+    assert report([*fits, other]).count('class="verdict') == 2
+    with pytest.raises(InputError, match="belong to one problem"):
+        report([*fits, other], [held(other, True)])
+
+
+def test_data_without_a_covariate_are_reported_too():
+    import pcuq
+
+    model = pcuq.FunctionModel(lambda x, p: [p["m"]], {"m": pcuq.Parameter("identity")}, ("y",))
+    problem = pcuq.Problem(model, pcuq.Data([0.1, 0.5, 0.9], noise=0.5))
+    page = report(made_fit(problem, "pcuq", 0.3, centre=[0.5]))
+    assert page.count("data and bands") == 1
+
+
+def test_the_command_writes_the_page(fits, tmp_path):
+    paths = [str(fit.save(tmp_path / f"{fit.method}.nc")) for fit in fits]
+    out = tmp_path / "r.html"
+    result = CliRunner().invoke(cli.app, ["report", *paths, "--out", str(out), "--title", "A < B"])
+    assert result.exit_code == 0, result.stderr
+    assert "<title>A &lt; B</title>" in out.read_text(encoding="utf-8")
+    assert "bayes.nc" in out.read_text(encoding="utf-8")
+    result = CliRunner().invoke(cli.app, ["report", *paths, "--do", "rate*=2"])
+    assert result.exit_code == 2
+    assert "give --problem FILE" in result.stderr
+
+
+@pytest.mark.default_precision
+def test_a_report_is_made_in_64_bits_whatever_the_flag(problem):
+    with jax.enable_x64(True):
+        fit = made_fit(problem, "pcuq", 0.2)
+    assert "Can this model predict?" in report(fit, do=["rate*=0.5"])
