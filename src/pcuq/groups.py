@@ -96,6 +96,8 @@ def keep(fit: Fit, predictions: Mapping[str, Prediction]) -> Fit:
             "parameter": list(fit.parameters),
         },
     )
+    if fit.problem is not None and hasattr(fit.problem.model, "t0"):
+        dataset["x"].attrs["long_name"] = "time"
     tree = fit.tree.copy()
     tree["predictions"] = xr.DataTree(dataset)
     return Fit(tree, fit.problem)

@@ -266,6 +266,12 @@ def test_a_model_and_a_table_are_enough(tmp_path):
     assert result.exit_code == 0, result.stderr
     assert len(result.stdout.splitlines()) == 3
 
+    later, page = tmp_path / "later.csv", tmp_path / "report.html"
+    later.write_text("time,y\n4,2.1\n5,2.4\n")
+    result = invoke("report", out, "--problem", model, "--heldout", later, "--out", page)
+    assert result.exit_code == 0, result.stderr
+    assert "Measurements that were held out" in page.read_text(encoding="utf-8")
+
     result = invoke(*common)
     assert result.exit_code == 2
     assert "give --problem FILE. It was model.py" in result.stderr

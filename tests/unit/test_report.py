@@ -1,16 +1,21 @@
 """The report: what it says, that it needs nothing else, and that names stay text."""
 
+import json
 import re
+import time
 from dataclasses import replace
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from made_fits import growth_problem, made_fit
 from typer.testing import CliRunner
 
+import pcuq
 from pcuq import cli
 from pcuq.errors import InputError
+from pcuq.objective import Objective
 from pcuq.problem import Problem
 from pcuq.report import Case, HeldOut, report
 from pcuq.report.evidence import Evidence, gather, labels_of
@@ -138,8 +143,6 @@ def test_fits_of_other_data_have_a_part_of_their_own(fits):
 
 
 def test_data_without_a_covariate_are_reported_too():
-    import pcuq
-
     model = pcuq.FunctionModel(lambda x, p: [p["m"]], {"m": pcuq.Parameter("identity")}, ("y",))
     problem = pcuq.Problem(model, pcuq.Data([0.1, 0.5, 0.9], noise=0.5))
     page = report(made_fit(problem, "pcuq", 0.3, centre=[0.5]))
@@ -153,6 +156,11 @@ def test_the_command_writes_the_page(fits, tmp_path):
     assert result.exit_code == 0, result.stderr
     assert "<title>A &lt; B</title>" in out.read_text(encoding="utf-8")
     assert "bayes.nc" in out.read_text(encoding="utf-8")
+    result = CliRunner().invoke(cli.app, ["report", *paths, "--out", str(out), "--json"])
+    (part,) = json.loads(result.stdout)
+    assert part["verdict"]["kind"] in ("care", "no")
+    assert [fit["label"] for fit in part["fits"]] == ["PCUQ", "Bayes"]
+    assert 0 <= part["fits"][0]["coverage"]["0.9"] <= 1
     result = CliRunner().invoke(cli.app, ["report", *paths, "--do", "rate*=2"])
     assert result.exit_code == 2
     assert "give --problem FILE" in result.stderr
@@ -163,3 +171,27 @@ def test_a_report_is_made_in_64_bits_whatever_the_flag(problem):
     with jax.enable_x64(True):
         fit = made_fit(problem, "pcuq", 0.2)
     assert "Can this model predict?" in report(fit, do=["rate*=0.5"])
+
+
+def test_a_report_on_eleven_species_by_three_methods_is_small_and_quick():
+    names = [f"species_{i}" for i in range(11)]
+    model = pcuq.FunctionModel(
+        lambda x, p: [p[f"k{i}"] * jnp.exp(-x / (i + 2)) for i in range(11)],
+        {f"k{i}": pcuq.Parameter("identity") for i in range(11)},
+        names,
+    )
+    x = np.linspace(0, 45, 80)
+    rng = np.random.default_rng(0)
+    y = np.stack([np.exp(-x / (i + 2.5)) for i in range(11)], -1) + 0.05 * rng.normal(size=(80, 11))
+    problem = pcuq.Problem(model, pcuq.Data(y, x, noise=0.05), pcuq.GaussianKernel(combine="sum"))
+    objective = Objective(problem)
+    common = {"centre": np.ones(11), "objective": objective, "draws": 150, "particles": 20}
+    fits = [
+        made_fit(problem, method, spread, **common)
+        for method, spread in (("pcuq", 0.1), ("bayes", 0.01), ("mmd-bayes", 0.02))
+    ]
+    began = time.process_time()  # of this process: others may keep the machine busy
+    page = report(fits)
+    assert time.process_time() - began < 20
+    assert len(page.encode()) < 5e6
+    assert page.count("data and bands") == 11

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from pcuq.cli.app import say
 from pcuq.cli.options import parse_noise
 from pcuq.errors import ComputationError, InputError
 
@@ -114,7 +115,7 @@ def load_run(path: Path, problem: Path | None = None, even_if_changed: bool = Fa
 
     source = source_of(load(path).tree)
     if problem is None:
-        if source is not None and source.kind == PETAB:
+        if source is not None and source.kind == PETAB and source.files:
             return load(path, problem=rebuild(source))
         named = "" if source is None else f" It was {source.main} when it was fitted."
         raise InputError(
@@ -177,10 +178,14 @@ def _list(names) -> str:
 
 def _petab(path: Path) -> Loaded:
     from pcuq.io.petab import from_petab
-    from pcuq.io.source import petab_source
+    from pcuq.io.source import PETAB, Source, petab_source, text_digest
 
     problem = from_petab(path)
-    return Loaded(problem, petab_source(path))
+    try:
+        return Loaded(problem, petab_source(path))
+    except (InputError, OSError) as error:
+        say(f"warning: the run will not carry its problem: {error}")
+        return Loaded(problem, Source(PETAB, path.name, text_digest(path)))
 
 
 def _execute(path: Path) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pcuq.cli.app import command, say
+from pcuq.cli.app import Json, command, say
 from pcuq.cli.cache import use_compilation_cache
-from pcuq.cli.files import check_out, write
+from pcuq.cli.files import check_out, print_json, write
 from pcuq.cli.problems import ChangedOption, ProblemOption, load_run, read_heldout
 
 if TYPE_CHECKING:
@@ -38,19 +38,24 @@ def report(
     ] = None,
     title: Annotated[str, typer.Option(help="Of the page.")] = "Can this model predict?",
     even_if_changed: ChangedOption = False,
+    as_json: Json = False,
 ) -> None:
     """One self-contained page: the verdict, bands, parameters, convergence, interventions."""
     check_out(out, (".html", ".htm"))
     say(f"reading {', '.join(map(str, runs))}")
     use_compilation_cache()
-    from pcuq.report import report as make
+    from pcuq.report.page import report_and_figures
 
     needed = bool(do or heldout)
     fits = [_load(path, problem, even_if_changed, needed) for path in runs]
     held = read_heldout(heldout, fits[0]) if heldout is not None else ()
     say("drawing")
-    page = make(fits, held, do or (), title, [path.name for path in runs])
+    page, found = report_and_figures(fits, held, do or (), title, [path.name for path in runs])
     write(out, lambda path: path.write_text(page, encoding="utf-8"))
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo("\n".join(part["verdict"]["answer"] for part in found))
     say(f"wrote {out}, {len(page.encode()) / 1e6:.1f} MB: open it in a browser")
 
 

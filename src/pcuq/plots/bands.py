@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from numpy.typing import ArrayLike
 
 from pcuq.errors import InputError
@@ -22,6 +23,7 @@ def plot_fit(
     ax: Axes | None = None,
     noisy: bool = True,
     levels: Sequence[float] = (0.9, 0.5),
+    fill: bool = True,
 ) -> Axes:
     """Measurements of one output and the bands of one or several fits to them.
 
@@ -42,7 +44,8 @@ def plot_fit(
         if found.x is None:
             _bars(ax, found, output, place, fit.method, noisy, levels)
         else:
-            plot_bands(ax, found, output, levels, fit.method, name_of(fit.method), noisy)
+            label = name_of(fit.method)
+            plot_bands(ax, found, output, levels, fit.method, label, noisy, fill=fill)
         if place == 0 and at_data is not None:
             column = list(fit.tree["observed_data"]["output"].to_numpy()).index(output)
             y = fit.tree["observed_data"]["y"].transpose("row", "output").to_numpy()
@@ -61,10 +64,12 @@ def plot_bands(
     label: str | None = None,
     noisy: bool = False,
     median: bool = True,
+    fill: bool = True,
 ) -> Axes:
     """Central bands of one output over x, darker where they hold less, and the median as a line.
 
     `style`: a Style, or the method whose style is used. `noisy`: bands of observations.
+    `fill=False`: the outline of the widest band alone, to lie over others.
     """
     ax, style = axes_or_new(ax), style_of(style)
     if prediction.x is None or prediction.x.ndim != 1:
@@ -72,17 +77,18 @@ def plot_bands(
     column = _column(prediction, output)
     order = np.argsort(prediction.x, kind="stable")
     x = prediction.x[order]
-    for i, level in enumerate(sorted(levels, reverse=True)):
+    for i, level in enumerate(sorted(levels, reverse=True)[: None if fill else 1]):
         low, high = (edge[order, column] for edge in prediction.band(level, noisy))
+        # The outermost band has an outline in the method's line style: seen also in greyscale.
         ax.fill_between(
             x,
             low,
             high,
-            facecolor=style.colour,
-            alpha=0.2 + 0.25 * i,
-            linewidth=0,
+            facecolor=to_rgba(style.colour, 0.2 + 0.25 * i if fill else 0.0),
+            edgecolor=to_rgba(style.colour, 0.6 if i else 0.9),
+            linewidth=0 if i else 0.8,
+            linestyle=style.line,
             hatch=style.hatch if i else None,
-            edgecolor=style.colour,
         )
     if median:
         middle = prediction.quantile(0.5, noisy)[order, column]

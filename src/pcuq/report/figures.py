@@ -23,7 +23,8 @@ DPI = 130
 PANEL = (4.6, 2.9)
 MOST_PANELS = 24
 MOST_IN_PAIRS = 5
-MOST_TRACES = 6
+MOST_TRACES = (6, 2)  # of the first fit, and of each other
+FILLED = ("pcuq", "bayes")  # three filled bands over each other cannot be told apart
 # Text is shown as it is: a name with dollars is no formula.
 LOOKS: dict[Any, Any] = {
     "font.size": 9,
@@ -64,13 +65,14 @@ def data_pictures(evidence: Sequence[Evidence]) -> tuple[list[Picture], int]:
         figure = Figure(figsize=PANEL, layout="constrained")
         ax = figure.subplots()
         for fit in fits:  # the first is the widest as a rule, and lies beneath
-            plots.plot_fit(fit, output, condition, ax)
+            plots.plot_fit(fit, output, condition, ax, fill=fit.method in FILLED)
         curves = stored_curves(fits[0], condition)
         if curves is not None and curves.x is not None:
             last = _last(fits[0], condition)
             if last < curves.x.max():
                 ax.axvline(last, color="0.4", linewidth=0.8, linestyle=(0, (6, 3)))
             ax.set_xlim(curves.x.min(), curves.x.max())
+            ax.set_xlabel(_covariate(fits[0]))
         _keep_data_in_view(ax, fits, output, condition)
         title = output + (f", {condition}" if condition else "")
         shares = ", ".join(
@@ -108,12 +110,12 @@ def parameter_pictures(evidence: Sequence[Evidence]) -> list[Picture]:
     return pictures
 
 
-def trace_pictures(one: Evidence) -> list[Picture]:
+def trace_pictures(one: Evidence, most: int) -> list[Picture]:
     """Paths of the parameters that converged worst."""
     if one.fit.tree["posterior"].sizes["draw"] < 8:
         return []  # a point, repeated
     rhat = one.fit.tree["sample_stats"]["rhat_paths"].to_numpy()
-    worst = np.argsort(-np.nan_to_num(rhat, nan=np.inf), kind="stable")[:MOST_TRACES]
+    worst = np.argsort(-np.nan_to_num(rhat, nan=np.inf), kind="stable")[:most]
     names = [one.fit.parameters[i] for i in sorted(worst)]
     pictures = []
     for name in names:
@@ -153,12 +155,15 @@ def intervention_pictures(
         left.sharey(middle)
         for one, before, after in zip(evidence, control, treated, strict=True):
             method = one.fit.method
-            plots.plot_bands(left, before, output, style=method)
-            plots.plot_bands(middle, after, output, style=method)
+            fill = method in FILLED
+            plots.plot_bands(left, before, output, style=method, fill=fill)
+            plots.plot_bands(middle, after, output, style=method, fill=fill)
             plots.plot_contrast(after, before, output, right, style=method)
         left.set_title("control")
         middle.set_title(what)
         right.set_title("difference")
+        for ax in (left, middle, right):
+            ax.set_xlabel(_covariate(evidence[0].fit))
         alt = f"{output} in control, with {what}, and the difference; bands without noise"
         pictures.append(Picture(output, alt, _png(figure), wide=True))
     return pictures
@@ -181,6 +186,12 @@ def legend(evidence: Sequence[Evidence]) -> list[Key]:
         key = Key(name_of(one.fit.method), style.colour, dashes[style.line])
         keys += [key] if key not in keys else []
     return keys
+
+
+def _covariate(fit: Fit) -> str:
+    if "predictions" not in fit.tree.children:
+        return "x"
+    return str(fit.tree["predictions"]["x"].attrs.get("long_name", "x"))
 
 
 def _measured(fit: Fit, output: str, condition: str) -> bool:

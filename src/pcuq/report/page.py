@@ -21,7 +21,6 @@ from pcuq.report.verdict import judge
 from pcuq.result import Fit
 
 
-@x64
 def report(
     fits: Fit | Sequence[Fit] | Sequence[Case],
     heldout: Problem | Sequence[HeldOut] = (),
@@ -36,21 +35,36 @@ def report(
     that holds them or as `HeldOut` parts. `do`: interventions to compare with control, as text such
     as "k6*=0.01@30"; they need fits that know their problem. `sources`: names of files, to show.
     """
-    cases = _cases(fits, _parts(heldout))
+    return report_and_figures(fits, heldout, do, title, sources, introduction)[0]
+
+
+@x64
+def report_and_figures(
+    fits, heldout=(), do=(), title="Can this model predict?", sources=(), introduction=""
+) -> tuple[str, list[dict[str, Any]]]:
+    """The page, and for programs the verdict and the figures of each part of it."""
     with figures.looks():
-        shown = [_section(case, do) for case in cases]
+        shown = [_section(case, do) for case in _cases(fits, _parts(heldout))]
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["figure"] = _figure
     environment.filters["percent"] = _percent
     text = importlib.resources.files("pcuq.report").joinpath("template.html").read_text("utf-8")
-    page = environment.from_string(text)
-    return page.render(
-        title=title,
-        introduction=introduction,
-        sections=shown,
-        several=len(shown) > 1,
-        sources=list(sources),
+    page = environment.from_string(text).render(
+        title=title, introduction=introduction, sections=shown, sources=list(sources)
     )
+    return page, [_plain(section) for section in shown]
+
+
+def _plain(section: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "title": section["title"],
+        "verdict": section["verdict"]._asdict(),
+        "fits": section["fits"],
+        "interventions": [
+            {"do": one["text"], "changes_at_the_end": one["rows"]}
+            for one in section["interventions"]
+        ],
+    }
 
 
 def _cases(fits: Any, heldout: Sequence[HeldOut]) -> list[Case]:
@@ -93,7 +107,7 @@ def _section(case: Case, do: Sequence[str]) -> dict[str, Any]:
         "left_out": left_out,
         "fits": [_row(one) for one in evidence],
         "parameters": figures.parameter_pictures(evidence),
-        "traces": [picture for one in evidence for picture in figures.trace_pictures(one)],
+        "traces": _traces(evidence),
         "pit": figures.pit_pictures(evidence),
         "heldout": case.heldout,
         "noisy": all(part.noisy for part in case.heldout),
@@ -102,6 +116,15 @@ def _section(case: Case, do: Sequence[str]) -> dict[str, Any]:
         "tables": [(one.label, _summary(one.fit)) for one in evidence],
         "versions": json.loads(evidence[0].fit.tree.attrs["versions"]),
     }
+
+
+def _traces(evidence: Sequence[Evidence]) -> list[figures.Picture]:
+    first, others = figures.MOST_TRACES
+    return [
+        picture
+        for place, one in enumerate(evidence)
+        for picture in figures.trace_pictures(one, others if place else first)
+    ]
 
 
 def _row(one: Evidence) -> dict[str, Any]:

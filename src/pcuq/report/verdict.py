@@ -58,7 +58,7 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
     held = f"{main.label}'s 90 % bands hold {share:.0%} of the {main.measured} measurements"
     sure = (
         "Not sure: these are the measurements that were fitted. Only measurements that the fit has "
-        "not seen can tell whether it predicts; keep some back and give them with --heldout."
+        "not seen can tell whether it predicts: keep some back, and give them to the report."
     )
     if share >= GOOD:
         answer = f"Perhaps, within its bands: {held}, as they should."
