@@ -16,8 +16,8 @@ from pcuq import cli, plots, report
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-# Fits of differential equations: half a minute each, most of it compiling.
-SLOW = {"tutorial.md", "command-line.md"}
+# A fit takes a quarter of a minute or more, most of it compiling.
+FITS = re.compile(r"pcuq\.fit\(|pcuq fit ")
 # Enough to see that a command runs; the text shows what a person would type.
 FEW = ["--particles", "4", "--warmup", "8", "--draws", "8"]
 
@@ -28,7 +28,11 @@ def blocks(path: Path, language: str) -> list[str]:
 
 def pages(language: str) -> list:
     return [
-        pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.name in SLOW else [])
+        pytest.param(
+            path,
+            id=path.stem,
+            marks=[pytest.mark.slow] if FITS.search("".join(blocks(path, language))) else [],
+        )
         for path in PAGES
         if blocks(path, language)
     ]

@@ -64,26 +64,29 @@ def page(engine: Engine) -> Any:
     views = [_View(engine, output, control) for output in engine.model.outputs[:MOST_OUTPUTS]]
     sliders = {
         name: panel.widgets.DiscreteSlider(
-            name=f"{escape(name)} ×", options={f"{f:.3g}": f for f in FACTORS}, value=1.0, width=260
+            label=f"{escape(name)} ×",
+            options={f"{f:.3g}": f for f in FACTORS},
+            value=1.0,
+            width=260,
         )
         for name in engine.names[:MOST_SLIDERS]
     }
     horizon = panel.widgets.FloatSlider(
-        name="show until",
+        label="show until",
         start=engine.start + 0.05 * (engine.end - engine.start),
         end=engine.end,
         value=min(engine.end, 1.25 * engine.last),
         width=260,
     )
     begin = panel.widgets.FloatSlider(
-        name="intervene from",
+        label="intervene from",
         start=engine.start,
         end=engine.last,
         value=engine.start,
         step=(engine.last - engine.start) / 20,
         width=260,
     )
-    reset = panel.widgets.Button(name="back to control", button_type="primary", width=260)
+    reset = panel.widgets.Button(label="back to control", width=260)
     note = panel.pane.HTML("", width=270)
 
     def update(*_: Any) -> None:
