@@ -16,7 +16,7 @@ from pcuq import plots
 from pcuq.functionals import Prediction
 from pcuq.groups import stored_curves
 from pcuq.plots.styles import name_of, style_of
-from pcuq.report.evidence import Evidence, conditions_of, outputs_of
+from pcuq.report.evidence import Evidence, HeldOut, conditions_of, outputs_of
 from pcuq.result import Fit
 
 DPI = 130
@@ -51,7 +51,9 @@ def looks() -> Iterator[None]:
         yield
 
 
-def data_pictures(evidence: Sequence[Evidence]) -> tuple[list[Picture], int]:
+def data_pictures(
+    evidence: Sequence[Evidence], heldout: Sequence[HeldOut] = ()
+) -> tuple[list[Picture], int]:
     """(measurements and bands, one per output and condition; how many more there would be)."""
     fits = [one.fit for one in evidence]
     panels = [
@@ -73,7 +75,8 @@ def data_pictures(evidence: Sequence[Evidence]) -> tuple[list[Picture], int]:
                 ax.axvline(last, color="0.4", linewidth=0.8, linestyle=(0, (6, 3)))
             ax.set_xlim(curves.x.min(), curves.x.max())
             ax.set_xlabel(_covariate(fits[0]))
-        _keep_data_in_view(ax, fits, output, condition)
+        unseen = _held_out(ax, fits[0], heldout, output, condition)
+        _keep_in_view(ax, fits, output, condition, unseen)
         title = output + (f", {condition}" if condition else "")
         shares = ", ".join(
             f"{one.label} {one.by_output[output]['0.9']:.0%}"
@@ -209,11 +212,23 @@ def _last(fit: Fit, condition: str) -> float:
     return float(x[np.isfinite(x)].max(initial=-np.inf))
 
 
-def _keep_data_in_view(ax, fits: Sequence[Fit], output: str, condition: str) -> None:
+def _held_out(ax, fit: Fit, heldout: Sequence[HeldOut], output: str, condition: str) -> np.ndarray:
+    """Circles for what was not fitted, and their values."""
+    found = [np.zeros(0)]
+    for part in heldout:
+        names = outputs_of(fit) if part.outputs is None else list(part.outputs)
+        if part.condition == condition and part.x is not None and output in names:
+            y = np.asarray(part.y, dtype=float).reshape(len(part.y), -1)[:, names.index(output)]
+            ax.plot(part.x, y, "o", markersize=3.5, mfc="white", mec="black", mew=0.8, zorder=4)
+            found.append(y[np.isfinite(y)])
+    return np.concatenate(found)
+
+
+def _keep_in_view(ax, fits: Sequence[Fit], output: str, condition: str, unseen) -> None:
     """Bands may reach far beyond what was measured: data and middles set the scale."""
     y = fits[0].tree["observed_data"]["y"].sel(output=output).to_numpy()
     y = y[_rows(fits[0], condition)]
-    y = y[np.isfinite(y)]
+    y = np.concatenate([y[np.isfinite(y)], unseen])
     tops, bottoms = [y.max()], [y.min()]
     for fit in fits:
         curves = stored_curves(fit, condition)

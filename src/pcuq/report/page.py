@@ -98,7 +98,7 @@ def _parts(heldout: Problem | Sequence[HeldOut]) -> Sequence[HeldOut]:
 
 def _section(case: Case, do: Sequence[str]) -> dict[str, Any]:
     evidence = gather(case)
-    pictures, left_out = figures.data_pictures(evidence)
+    pictures, left_out = figures.data_pictures(evidence, case.heldout)
     return {
         "title": case.title,
         "verdict": judge(evidence),
