@@ -1,5 +1,6 @@
 """The command line: what it writes, and how it fails."""
 
+import io
 import json
 import runpy
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from rich.console import Console
 from typer.testing import CliRunner
 
 import pcuq
@@ -16,7 +18,7 @@ from pcuq import cli, demo
 from pcuq.cli.files import finite
 from pcuq.cli.options import parse_noise, parse_times
 from pcuq.cli.problems import load_problem
-from pcuq.cli.progress import Figures
+from pcuq.cli.progress import Figures, PlainLines, display
 from pcuq.errors import ComputationError, InputError
 from pcuq.samplers.base import Draw, Progress
 
@@ -326,6 +328,48 @@ def test_figures_beside_the_bar_are_those_of_the_particles():
     assert "ESS" not in lines[0]
     # Independent positions: about as many as there are, 10 particles times 8.
     assert 40 < float(lines[-1].split("ESS > ")[1]) < 160
+
+
+def progress(iteration: int, **info) -> Progress:
+    theta = np.zeros((2, 5, 3))
+    return Progress(iteration, 100, False, info, Draw(theta, theta[..., 0], theta[..., 0] > 9))
+
+
+def test_a_terminal_shows_how_far_it_is():
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=160)
+    with display(console) as listen:
+        assert listen.wants_mmd2
+        listen(progress(40, walked=0.25, mmd2=0.0321))
+        console.print("")  # the screen is drawn now and not at the next tick
+    for text in ("draws", "40/100", "accepted 25%", "MMD² 0.0321"):
+        assert text in screen.getvalue()
+
+
+def test_lines_are_told_now_and_then_with_the_time_left(monkeypatch, capsys):
+    clock = iter([0.0, 10.0, 10.5, 20.0, 21.0])
+    monkeypatch.setattr("pcuq.cli.progress.time.monotonic", lambda: next(clock))
+    lines = PlainLines()
+    for iteration in (20, 21, 40, 100):
+        lines(progress(iteration, acceptance=0.5))
+    told = capsys.readouterr().err.splitlines()
+    # Not the second, half a second later; twenty iterations took ten seconds, sixty are left.
+    assert [line.split()[1] for line in told] == ["20/100", "40/100", "100/100"]
+    assert "about 30 s left" in told[1]
+    assert "left" not in told[2]
+
+
+def test_the_mmd_that_is_told_is_that_of_the_particles(fitted):
+    problem = load_problem(fitted[0]).problem
+    heard = []
+
+    def listen(progress):
+        heard.append(progress)
+
+    listen.wants_mmd2 = True
+    pcuq.fit(problem, regularisation=1e-2, particles=4, warmup=8, draws=8, progress=listen)
+    particles = heard[0].draw.theta.reshape(-1, 1)
+    assert heard[0].info["mmd2"] == pytest.approx(float(pcuq.mmd2(problem, particles)), rel=1e-4)
 
 
 def test_listening_changes_no_draw(fitted, tmp_path):

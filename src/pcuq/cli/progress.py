@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from pcuq.cli.app import say
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from pcuq.samplers.base import Listener, Progress
 
 SECONDS_BETWEEN_LINES = 2.0
@@ -29,10 +31,12 @@ PREPARING = "finding a starting fit and compiling"
 def listening() -> Iterator[Listener]:
     """A listener for samplers."""
     if sys.stderr.isatty():
-        with _display() as listen:
+        from rich.console import Console
+
+        with display(Console(stderr=True)) as listen:
             yield listen
     else:
-        lines = _PlainLines()
+        lines = PlainLines()
         try:
             yield lines
         finally:
@@ -69,8 +73,8 @@ class Figures:
 
 
 @contextmanager
-def _display() -> Iterator[Listener]:
-    from rich.console import Console
+def display(console: Console) -> Iterator[Listener]:
+    """A bar on a terminal, with the figures beside it; it is gone when the fit is done."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -92,11 +96,11 @@ def _display() -> Iterator[Listener]:
         TextColumn("{task.fields[figures]}"),
     )
     figures = Figures()
-    with Display(*columns, console=Console(stderr=True), transient=True) as display:
-        task = display.add_task(PREPARING, total=None, figures="")
+    with Display(*columns, console=console, transient=True) as shown:
+        task = shown.add_task(PREPARING, total=None, figures="")
 
         def listen(progress: Progress) -> None:
-            display.update(
+            shown.update(
                 task,
                 description=_phase(progress),
                 completed=progress.iteration,
@@ -108,7 +112,9 @@ def _display() -> Iterator[Listener]:
         yield listen
 
 
-class _PlainLines:
+class PlainLines:
+    """A line now and then, and a sign of life while nothing is told."""
+
     wants_mmd2 = True
 
     def __init__(self):
