@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pcuq.errors import InputError
+from pcuq.errors import ComputationError, InputError
 from pcuq.explore.engine import Engine
 from pcuq.plots.styles import name_of, style_of
 
@@ -15,7 +17,9 @@ LEVELS = (0.9, 0.5)
 MOST_SLIDERS, MOST_OUTPUTS = 16, 12
 FACTORS = [round(float(10**power), 6) for power in np.linspace(-2, 2, 41)]
 DASHES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dashdot"}
+CSS_LINES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dashed"}
 ADDRESS = "127.0.0.1"
+SECONDS_TO_START = 60.0
 
 
 def import_panel() -> Any:
@@ -54,6 +58,7 @@ def serve(engine: Engine, port: int = 0, show: bool = True) -> Served:
         title="pcuq explore",
         verbose=False,
     )
+    _wait_for(port)
     return Served(f"http://{ADDRESS}:{port}/", thread)
 
 
@@ -100,9 +105,9 @@ def page(engine: Engine) -> Any:
         ]
         failed = sum(one.failed for one in found)
         lost = f"<p>{failed} draws could not be solved and are left out.</p>" if failed else ""
-        note.object = (
-            f"<b>Doing:</b> {', '.join(changed)}" if changed else "<b>Control</b>"
-        ) + lost
+        later = f" from {at:g} on" if at is not None and at > engine.start else ""
+        doing = f"<b>Doing:</b> {', '.join(changed)}{later}" if changed else "<b>Control</b>"
+        note.object = doing + lost
 
     def cut(*_: Any) -> None:
         for view in views:
@@ -115,14 +120,20 @@ def page(engine: Engine) -> Any:
 
     for slider in sliders.values():
         slider.param.watch(update, "value")
+
+    def wait(*_: Any) -> None:
+        note.object = "<b>Compiling for this time…</b>"
+        # Once the visitor has been told.
+        panel.state.curdoc.add_next_tick_callback(update)
+
     # A new time needs a new program: only when the slider is let go.
-    begin.param.watch(update, "value_throttled")
+    begin.param.watch(wait, "value_throttled")
     horizon.param.watch(cut, "value")
     reset.on_click(back)
     cut()
     update()
     left = panel.Column(
-        panel.pane.Markdown(_words(engine), width=270),
+        panel.pane.HTML(_words(engine), width=270),
         note,
         reset,
         horizon,
@@ -136,10 +147,18 @@ def page(engine: Engine) -> Any:
 
 
 def _words(engine: Engine) -> str:
-    methods = ", ".join(dict.fromkeys(name_of(fit.method) for fit in engine.fits))
+    keys = []
+    for fit in engine.fits:
+        style = style_of(fit.method)
+        line = f"border-top: 3px {CSS_LINES[style.line]} {style.colour}"
+        keys.append(
+            f'<span style="display:inline-block;width:2em;vertical-align:middle;{line}"></span> '
+            f"{escape(name_of(fit.method))}"
+        )
     return (
-        f"### What if?\nBands of {methods}: dark for 50 %, light for 90 %, without the noise of "
-        "measurement. Dots are measurements, the thin grey line is control."
+        f"<h3>What if?</h3><p>{' &nbsp; '.join(dict.fromkeys(keys))}</p>"
+        "<p>Bands are dark for 50 % and light for 90 %, without the noise of measurement. Dots are "
+        "measurements; the thin grey line is the middle of the first method in control.</p>"
     )
 
 
@@ -181,11 +200,9 @@ class _View:
                 color=style.colour,
                 line_width=2,
                 line_dash=DASHES[style.line],
-                legend_label=name_of(fit.method),
             )
         self._data(engine)
-        for legend in self.figure.legend:
-            legend.update(label_text_font_size="8pt", padding=2, background_fill_alpha=0.5)
+        self.figure.xaxis.axis_label = "time" if engine.has_time else "x"
 
     def show(self, predictions) -> None:
         """The curves of other predictions."""
@@ -208,9 +225,19 @@ class _View:
         self.figure.scatter(data.x[rows], data.y[rows, column], size=4, color="black", alpha=0.7)
 
 
-def _free_port() -> int:
-    import socket
+def _wait_for(port: int) -> None:
+    """Until the server listens."""
+    until = time.monotonic() + SECONDS_TO_START
+    while time.monotonic() < until:
+        try:
+            socket.create_connection((ADDRESS, port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise ComputationError(f"the page could not be served at port {port}: choose another --port.")
 
+
+def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((ADDRESS, 0))
         return probe.getsockname()[1]
