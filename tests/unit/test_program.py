@@ -78,3 +78,12 @@ def test_only_so_many_programs_are_kept(monkeypatch):
     for size in range(1, 5):
         scaled(np.ones(size))({"u": 1.0})
     assert len(_program._programs) == 2
+
+
+def test_programs_that_differ_in_an_argument_they_do_not_use_are_told_apart():
+    def first_doubled(x, unused):
+        return 2.0 * x
+
+    x = np.arange(3.0)
+    for shape in [(4, 2), (4, 1)]:
+        assert np.array_equal(Program(first_doubled)(x, np.zeros(shape)), 2.0 * x)
