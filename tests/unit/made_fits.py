@@ -60,6 +60,7 @@ def made_fit(
         "rhat_max": 1.01 if trusted else 1.7,
         "ess_min": 400.0,
         "share_outside_fit": 0.02 if method == "pcuq" else 0.0,
+        "spread": spread,
         "failed_draws": 0,
         "solver_error": 1e-4,
         "solver_density_error": 1e-3,
