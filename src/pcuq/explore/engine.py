@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +20,7 @@ from pcuq._x64 import x64
 from pcuq.errors import InputError
 from pcuq.functionals import Prediction
 from pcuq.interventions import Intervention
+from pcuq.parameters import Parameter
 from pcuq.result import Fit
 
 DRAWS = 200  # of each fit
@@ -50,7 +52,11 @@ class Engine:
         self.last = float(finite.max())
         self.end = self.start + FARTHEST * ((self.last - self.start) or 1.0)
         self.x = np.linspace(self.start, self.end, POINTS)
-        self.names = (*self.problem.parameters.names, *self.model.constants)
+        # Times of doses and switches may follow from constants, and are fixed when a model is cut.
+        fixed = any(callable(b) for b in getattr(self.model, "breaks", ())) or bool(
+            getattr(self.model, "jumps", ())
+        )
+        self.names = (*self.problem.parameters.names, *(() if fixed else self.model.constants))
         self._programs: dict[float | None, object] = {}
 
     @property
@@ -100,15 +106,18 @@ class Engine:
         )
 
     def _program(self, at: float | None):
-        model = self.model
+        known = self.problem.parameters.names
+        named = [name for name in self.names if name not in known]
         if at is not None:
-            later = {LATER.format(name): 1.0 for name in self.names}
-            model = replace(model, constants={**model.constants, **later})
+            named += [LATER.format(name) for name in self.names]
+        model = _with_arguments(self.model, named)
+        if at is not None:
             changes = {name: LATER.format(name) for name in self.names}
             model = model.do(Intervention(set=changes, at=at))
 
         def values(theta, a):
             plain = {**self.model.constants, **self.problem.parameters.constrain(theta)}
+            plain = {name: plain[name] for name in self.names}
             scaled = {name: a[i] * plain[name] for i, name in enumerate(self.names)}
             if at is None:
                 return scaled
@@ -128,3 +137,13 @@ class Engine:
                 pairs.append((some[i % len(some)], a))
         found = [values(jnp.asarray(theta), jnp.asarray(a)) for theta, a in pairs]
         return {name: np.array([float(value[name]) for value in found]) for name in found[0]}
+
+
+def _with_arguments(model: Any, names: Sequence[str]) -> Any:
+    """The model with these names among what a solver is given, and no longer constants."""
+    more = {name: Parameter("identity") for name in names}
+    return replace(
+        model,
+        parameters={**dict(model.parameters), **more},
+        constants={name: z for name, z in model.constants.items() if name not in more},
+    )
