@@ -67,6 +67,12 @@ def test_fit_prints_its_figures_as_json_and_writes_the_run(fitted):
     assert "16/" in result.stderr or "draws" in result.stderr  # progress, apart from the figures
 
 
+def test_what_is_written_may_be_read_by_those_who_may_read_other_files(fitted, tmp_path):
+    other = tmp_path / "other"
+    other.write_text("")
+    assert fitted[1].stat().st_mode == other.stat().st_mode
+
+
 def test_predict_writes_quantiles_as_csv_and_every_draw_as_netcdf(fitted, tmp_path):
     problem, run, _ = fitted
     table, every = tmp_path / "p.csv", tmp_path / "p.nc"

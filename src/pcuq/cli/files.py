@@ -37,11 +37,18 @@ def write(path: Path, writer: Callable[[Path], Any]) -> None:
     os.close(handle)
     try:
         writer(Path(scratch))
+        os.chmod(scratch, 0o666 & ~_umask())  # a scratch file is private, and this one is not
         os.replace(scratch, path)
     except OSError as error:
         raise InputError(f"--out {path} cannot be written: {error}.") from error
     finally:
         Path(scratch).unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def print_json(figures: Any) -> None:

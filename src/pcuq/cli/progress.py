@@ -59,7 +59,7 @@ class Figures:
                 parts.append(f"ESS > {ess:.0f}")
         if "mmd2" in info:
             parts.append(f"MMD² {info['mmd2']:.3g}")
-        if info.get("failed", 0) > 0:
+        if info.get("failed", 0) >= 0.005:
             parts.append(f"failed solves {info['failed']:.0%}")
         return "  ".join(parts)
 
