@@ -124,7 +124,8 @@ def test_much_of_q_near_the_prior_is_told(problem):
 def test_interventions_stand_side_by_side(fits):
     page = report(fits, do=["rate*=0.5"])
     assert "Intervention: <code>rate*=0.5</code>" in page
-    assert page.count("with rate*=0.5, and the difference") == 2
+    for panel in ("control", "rate*=0.5", "difference"):
+        assert page.count(f", {panel}: bands without noise") == 2
     with pytest.raises(InputError, match="need the problem"):
         report([replace(fit, problem=None) for fit in fits], do=["rate*=0.5"])
 

@@ -20,8 +20,8 @@ from pcuq.report.evidence import Evidence, HeldOut, conditions_of, outputs_of
 from pcuq.result import Fit
 
 DPI = 130
-PANEL = (4.6, 2.9)
-MOST_PANELS = 24
+PANEL, THIRD = (4.6, 2.9), (4.0, 2.6)
+MOST_PANELS, MOST_CHANGED = 24, 12
 MOST_IN_PAIRS = 5
 MOST_TRACES = (6, 2)  # of the first fit, and of each other
 FILLED = ("pcuq", "bayes")  # three filled bands over each other cannot be told apart
@@ -152,23 +152,23 @@ def intervention_pictures(
     """For each output: without and with the intervention, and their difference, side by side."""
     pictures = []
     outputs = [name for name in outputs_of(evidence[0].fit) if name in control[0].outputs]
-    for output in outputs[:MOST_PANELS]:
-        figure = Figure(figsize=(9.2, 2.9), layout="constrained")
-        left, middle, right = figure.subplots(1, 3)
-        left.sharey(middle)
+    for output in outputs[:MOST_CHANGED]:
+        panels = [Figure(figsize=THIRD, layout="constrained") for _ in range(3)]
+        left, middle, right = (panel.subplots() for panel in panels)
         for one, before, after in zip(evidence, control, treated, strict=True):
-            method = one.fit.method
-            fill = method in FILLED
+            method, fill = one.fit.method, one.fit.method in FILLED
             plots.plot_bands(left, before, output, style=method, fill=fill)
             plots.plot_bands(middle, after, output, style=method, fill=fill)
             plots.plot_contrast(after, before, output, right, style=method)
-        left.set_title("control")
-        middle.set_title(what)
-        right.set_title("difference")
-        for ax in (left, middle, right):
+        limits = [*left.get_ylim(), *middle.get_ylim()]
+        for ax in (left, middle):  # to be compared by eye
+            ax.set_ylim(min(limits), max(limits))
+        for panel, ax, title in zip(
+            panels, (left, middle, right), ("control", what, "difference"), strict=True
+        ):
             ax.set_xlabel(_covariate(evidence[0].fit))
-        alt = f"{output} in control, with {what}, and the difference; bands without noise"
-        pictures.append(Picture(output, alt, _png(figure), wide=True))
+            alt = f"{output}, {title}: bands without noise"
+            pictures.append(Picture(f"{output}: {title}", alt, _png(panel)))
     return pictures
 
 
