@@ -17,7 +17,7 @@ import pcuq
 from pcuq import cli, demo
 from pcuq.cli.files import finite
 from pcuq.cli.options import parse_noise, parse_times
-from pcuq.cli.problems import load_problem
+from pcuq.cli.problems import load_problem, read_table
 from pcuq.cli.progress import Figures, PlainLines, display
 from pcuq.errors import ComputationError, InputError
 from pcuq.samplers.base import Draw, Progress
@@ -206,6 +206,13 @@ def test_a_problem_file_may_import_what_lies_beside_it(tmp_path):
 def test_examples_define_a_problem(name):
     found = load_problem(EXAMPLES / f"{name}.py").problem
     assert found.fingerprint == runpy.run_path(str(EXAMPLES / f"{name}.py"))["problem"].fingerprint
+
+
+def test_the_example_of_a_table_fits_its_model():
+    table = read_table(EXAMPLES / "infusion.csv", "time", None, None, "0.15")
+    found = load_problem(EXAMPLES / "infusion.py", table).problem
+    assert found.outputs == ("plasma",)
+    assert found.data.n == 14
 
 
 @pytest.mark.slow
