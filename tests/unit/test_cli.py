@@ -182,6 +182,30 @@ def test_exit_codes_say_what_happened(line, tmp_path, monkeypatch, error, code):
     assert not (tmp_path / "run.nc").exists()
 
 
+def test_a_fit_that_was_stopped_goes_on_to_the_same_result(fitted, tmp_path, monkeypatch):
+    problem, run, _ = fitted
+    out = tmp_path / "run.nc"
+    command = ("fit", problem, *SHORT, "--out", out)
+
+    def stop(self, progress):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PlainLines, "__call__", stop)
+        result = invoke(*command)
+    assert result.exit_code == 130
+    assert "--resume" in result.stderr
+    assert not out.exists()
+    result = invoke(*command)  # an hour's work is not thrown away unasked
+    assert result.exit_code == 2
+    assert "--restart" in result.stderr
+    result = invoke(*command, "--resume")
+    assert result.exit_code == 0, result.stderr
+    assert np.array_equal(pcuq.load(out).thetas, pcuq.load(run).thetas)
+    assert list(tmp_path.iterdir()) == [out]  # nothing is left of the checkpoint
+    assert invoke(*command, "--resume").exit_code == 2  # there is nothing to go on with
+
+
 def test_times_include_both_ends():
     assert np.array_equal(parse_times("0:90:0.5"), np.arange(181) / 2)
     assert np.allclose(parse_times("0:0.3:0.1"), [0.0, 0.1, 0.2, 0.3])

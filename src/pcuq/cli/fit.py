@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +16,7 @@ from pcuq.cli.files import check_out, print_json, write
 from pcuq.cli.options import number_or_word, parse_times
 from pcuq.cli.problems import describe, load_problem, read_table
 from pcuq.cli.progress import listening
+from pcuq.errors import InputError
 
 
 @command(
@@ -21,6 +24,7 @@ from pcuq.cli.progress import listening
     "pcuq fit examples/decay.py --method bayes --out decay-bayes.nc",
     "pcuq fit examples/infusion.py --data examples/infusion.csv --noise 0.15 --regularisation 1e-3",
     "pcuq fit problem.yaml --regularisation 1e-5 --json > figures.json",
+    "pcuq fit problem.yaml --regularisation 1e-5 --resume",
 )
 def fit(
     problem: Annotated[
@@ -60,23 +64,32 @@ def fit(
         str | None,
         typer.Option(help="start:stop:step of the curves that are kept; a little beyond the data."),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with a fit that was cut off."),
+    ] = False,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Begin anew, and discard what was cut off.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="netCDF file for the draws.")] = Path("run.nc"),
     as_json: Json = False,
 ) -> None:
     """Infer a distribution over parameters, and say whether to trust it."""
     check_out(out, (".nc",))
     grid = None if times is None else parse_times(times)
+    kept = _checkpoint(out, resume, restart)
     table = read_table(data, x, outputs, condition, noise)
     say(f"reading {problem}")
     loaded = load_problem(problem, table)
     say(describe(loaded.problem))
     use_compilation_cache()
+    from pcuq.checkpoint import discard
     from pcuq.fit import fit as run
     from pcuq.groups import with_predictions
     from pcuq.io.source import attach
 
     say("finding a starting fit and compiling: up to a minute the first time, less later")
-    with listening() as listener:
+    with _keeping(kept), listening() as listener:
         found = run(
             loaded.problem,
             method=method,
@@ -90,11 +103,14 @@ def fit(
             thin=thin,
             seed=seed,
             progress=listener,
+            checkpoint=kept,
+            resume=resume,
         )
     say("predicting")
     found = with_predictions(found, grid)
     attach(found.tree, loaded.source)
     write(out, found.save)
+    discard(kept)
     summary = found.summary()
     if as_json:
         print_json(
@@ -113,3 +129,27 @@ def fit(
         typer.echo(summary.to_string(float_format=lambda value: f"{value:.4g}"))
         typer.echo(found.status)
     say(f"wrote {out}; to see it: pcuq report {out}")
+
+
+def _checkpoint(out: Path, resume: bool, restart: bool) -> Path:
+    """The folder beside the run file in which a fit is kept until it is done."""
+    folder = out.with_suffix(".checkpoint")
+    if resume and restart:
+        raise InputError("--resume goes on and --restart begins anew: give one of them.")
+    if folder.exists() and not (resume or restart):
+        raise InputError(
+            f"a fit that was cut off is kept in {folder}: go on with the same options and "
+            "--resume, or begin anew with --restart."
+        )
+    return folder
+
+
+@contextmanager
+def _keeping(folder: Path) -> Iterator[None]:
+    """Say how to go on when a fit is stopped by hand."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if folder.exists():
+            say(f"what was done is kept in {folder}: go on with the same options and --resume")
+        raise
