@@ -42,8 +42,8 @@ class Checkpoint:
                 "one before is still there; make room and go on with resume."
             ) from None
 
-    def load(self) -> tuple[int, list[dict[str, np.ndarray]], list[np.ndarray]]:
-        """(chunks done, what each gave, the state that the next one needs)."""
+    def load(self) -> tuple[list[dict[str, np.ndarray]], list[np.ndarray]]:
+        """(what each chunk gave, the state that the next one needs)."""
         state = _read(self.folder / STATE)
         mark = state.pop("mark", np.zeros(2, int))
         if mark.shape != (2,) or mark[0] != FORMAT:
@@ -57,7 +57,7 @@ class Checkpoint:
                 "resume with those it was made with, or start again without resume."
             )
         parts = [_read(self.folder / _part(i)) for i in range(int(mark[1]))]
-        return int(mark[1]), parts, [state[name] for name in sorted(state)]
+        return parts, [state[name] for name in sorted(state)]
 
 
 class FitCheckpoint:

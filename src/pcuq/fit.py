@@ -50,6 +50,7 @@ LENGTHS = {
     "nuts": (500, 1000, 1),
 }
 BAYES_CHAINS = 4
+MOST_ROUNDS = 4
 GOOD_RHAT = 1.05
 GOOD_ESS = 100
 GOOD_FIXED_POINT_ESS = 200  # with less, its own error is as large as what it may find
@@ -189,6 +190,7 @@ class Settings(NamedTuple):
     warmup: int
     draws: int
     thin: int
+    rounds: int  # how often the draws may be doubled
     seed: int
 
 
@@ -214,6 +216,8 @@ def _settings(
     if method != "pcuq" and sampler == "flow":
         raise InputError(f"`sampler` for {method} needs 'nuts', 'mala' or 'ensemble': got 'flow'.")
     defaults = LENGTHS[sampler]
+    # Lengths that are left to us grow until the run has converged.
+    rounds = MOST_ROUNDS if warmup is None and draws is None and sampler != "flow" else 0
     lengths = [
         given if given is not None else d
         for given, d in zip((warmup, draws, thin), defaults, strict=True)
@@ -244,6 +248,7 @@ def _settings(
         warmup=int(lengths[0]),
         draws=int(lengths[1]),
         thin=int(lengths[2]),
+        rounds=rounds,
         seed=int(seed),
     )
 
@@ -332,6 +337,8 @@ def _run(
         listener=with_mmd2(progress, objective),
         checkpoint=kept,
         resume=resume,
+        enough=lambda theta: _converged(settings, np.moveaxis(theta, 0, 1)),
+        rounds=settings.rounds,
     )
 
 
@@ -402,15 +409,8 @@ def _package(
             kl=residual.kl,
             mmd2=residual.mmd2,
         )
-    paths = np.moveaxis(theta, 2, 1).reshape(-1, theta.shape[1], theta.shape[3])
-    figures["rhat_paths_max"] = float(np.max(diagnostics.rhat(paths)))
-    figures["ess_min"] = float(np.min(diagnostics.ess_bulk(paths)))
-    figures["rhat_max"] = figures["rhat_paths_max"]
-    if settings.systems > 1:
-        over = [diagnostics.rhat_over_systems(theta.mean(axis=2))]
-        if settings.particles > 1:
-            over.append(diagnostics.rhat_over_systems(theta.std(axis=2)))
-        figures["rhat_max"] = float(np.max(over))
+    figures |= _convergence(settings, theta)
+    figures |= {"iterations": run.iterations, "thin": run.thin}
     clock.update(run.timings)
     trusted, status = verdict(settings, figures, check, run.failed.mean())
     attributes = _attributes(
@@ -427,6 +427,28 @@ def _package(
         extra=make_groups(objective, pooled, settings.seed),
     )
     return Fit(tree, problem)
+
+
+def _convergence(settings: Settings, theta: np.ndarray) -> dict[str, float]:
+    """R-hat and effective sample size of draws (S, T, N, p)."""
+    paths = np.moveaxis(theta, 2, 1).reshape(-1, theta.shape[1], theta.shape[3])
+    of_paths = float(np.max(diagnostics.rhat(paths)))
+    found = {
+        "rhat_paths_max": of_paths,
+        "ess_min": float(np.min(diagnostics.ess_bulk(paths))),
+        "rhat_max": of_paths,
+    }
+    if settings.systems > 1:
+        over = [diagnostics.rhat_over_systems(theta.mean(axis=2))]
+        if settings.particles > 1:
+            over.append(diagnostics.rhat_over_systems(theta.std(axis=2)))
+        found["rhat_max"] = float(np.max(over))
+    return found
+
+
+def _converged(settings: Settings, theta: np.ndarray) -> bool:
+    found = _convergence(settings, theta)
+    return found["rhat_max"] < GOOD_RHAT and found["ess_min"] >= GOOD_ESS
 
 
 def verdict(settings, figures, check, share_failed) -> tuple[bool, str]:

@@ -69,6 +69,23 @@ def test_a_whole_run_with_a_checkpoint_is_unchanged_and_can_be_packed_again(whol
     same_bytes(whole, pcuq.fit(line(), **SETTINGS, checkpoint=folder, resume=True))
 
 
+def test_a_run_that_had_to_be_lengthened_goes_on_too(tmp_path, monkeypatch):
+    module = sys.modules["pcuq.fit"]
+    monkeypatch.setitem(module.LENGTHS, "ensemble", (60, 40, 1))
+    monkeypatch.setattr(module, "GOOD_ESS", 1e9)
+    monkeypatch.setattr(module, "MOST_ROUNDS", 2)
+    settings = {k: v for k, v in SETTINGS.items() if k not in ("warmup", "draws", "thin")}
+    expected = pcuq.fit(line(), **settings)
+    figures = json.loads(expected.tree.attrs["diagnostics"])
+    assert figures["iterations"] == 60 + 40 + 80 + 160 and figures["thin"] == 4
+    assert expected.tree["posterior"].sizes["draw"] == 40
+    for share in (0.25, 0.45, 0.8):  # of 320: in the first, the second and the third round
+        with pytest.raises(CutError):
+            pcuq.fit(line(), **settings, checkpoint=tmp_path / "run", progress=cut_at(share))
+        found = pcuq.fit(line(), **settings, checkpoint=tmp_path / "run", resume=True)
+        same_bytes(expected, found)
+
+
 @pytest.mark.parametrize("sampler", ["mala", "nuts"])
 def test_other_samplers_go_on_too(sampler, tmp_path):
     settings = SETTINGS | dict(sampler=sampler, warmup=60, draws=90, thin=1)

@@ -67,6 +67,8 @@ class Run:
     failed: Bool[np.ndarray, "S T N"]
     info: dict[str, np.ndarray]  # each (S, iterations after warm-up)
     warmup_theta: Float[np.ndarray, "S W N p"]  # a thinned record of the warm-up
+    thin: int  # one iteration was kept out of how many
+    iterations: int  # in all
     timings: dict[str, float] = field(default_factory=dict)
 
 
@@ -96,13 +98,17 @@ def sample(
     listener: Listener | None = None,
     checkpoint: Checkpoint | None = None,
     resume: bool = False,
+    enough: Callable[[np.ndarray], bool] = lambda theta: True,
+    rounds: int = 0,
 ) -> Run:
     """Warm up, then keep every `thin`-th of `draws · thin` iterations.
 
-    With a `checkpoint` every chunk is kept on disk; with `resume` the run goes on from there.
+    Draws (T, S, N, p) that are not `enough` are given up, up to `rounds` times: they serve to tune
+    a run that is twice as long, of which half as many are kept. With a `checkpoint` every chunk is
+    kept on disk; with `resume` the run goes on from there.
     """
     systems, _, p = starts.shape
-    crew = Crew(sampler, systems, seed, max(chunk, thin))
+    crew = Crew(sampler, systems, seed, max(chunk, thin * 2**rounds))
     plan = _plan(warmup, draws, thin, chunk)
     total = sum(part.length for part in plan)
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
@@ -110,40 +116,47 @@ def sample(
     tuning = sampler.tune(starts.reshape(-1, p), first_v.ravel(), 0.0 if warmup else 1.0)
     began = time.perf_counter()
     crew.begin(starts, tuning, np.full(systems, float(log_step)))
+    records, state = [], []
+    if checkpoint is not None and resume:
+        records, state = checkpoint.load()
     seen: list[Draw] = []
     kept: list[Draw] = []
     infos: list[dict[str, np.ndarray]] = []
-    done = 0
-    if checkpoint is not None and resume:
-        done, records, state = checkpoint.load()
-        crew.restore(state, sum(part.length for part in plan[:done]))
-        for part, record in zip(plan, records, strict=False):
-            draw = Draw(*(record[name] for name in Draw._fields))
-            (seen if part.warming else kept).append(draw)
-            if not part.warming:
-                infos.append({k[len(INFO) :]: v for k, v in record.items() if k.startswith(INFO)})
-    for number, part in enumerate(plan[done:], start=done + 1):
-        draw, info = crew.advance(part.length)
-        _tell(listener, crew.iteration, total, part.warming, info, draw)
-        info = {name: np.asarray(value) for name, value in info._asdict().items()}
-        if part.warming:
-            seen.append(draw)
-            if part.ends_stage:
-                tuning = sampler.tune(*_later(seen, crew.iteration), crew.iteration / warmup)
-                crew.begin(seen[-1].theta[-1], tuning, crew.log_steps())
+    number = 0
+    while plan:
+        part, number = plan.pop(0), number + 1
+        replayed = number <= len(records)
+        if replayed:
+            draw, info = _from_record(records[number - 1])
+            crew.iteration += part.length
         else:
-            draw = Draw(*(leaf[thin - 1 :: thin] for leaf in draw))
-            kept.append(draw)
+            draw, happened = crew.advance(part.length)
+            _tell(listener, crew.iteration, total, part.warming, happened, draw)
+            draw = Draw(*(leaf[part.thin - 1 :: part.thin] for leaf in draw))
+            info = {name: np.asarray(value) for name, value in happened._asdict().items()}
+        (seen if part.warming else kept).append(draw)
+        if not part.warming:
             infos.append(info)
-        if checkpoint is not None:
-            happened = {} if part.warming else {INFO + name: info[name] for name in info}
-            checkpoint.save(number, draw._asdict() | happened, crew.leaves())
+        again = not plan and rounds > 0 and not enough(_joined(kept).theta)
+        if again:
+            # What has not converged serves as warm-up for twice as many iterations.
+            rounds, thin = rounds - 1, 2 * thin
+            plan = _plan(0, draws, thin, chunk)
+            total += sum(part.length for part in plan)
+        if (part.ends_stage or again) and not replayed:
+            pool = _later(seen, crew.iteration) if part.warming else _flat(_joined(kept))
+            warmed = 1.0 if not part.warming else crew.iteration / warmup
+            crew.begin(draw.theta[-1], sampler.tune(*pool, warmed), crew.log_steps())
+        if again:
+            kept, infos = [], []
+        if replayed and number == len(records):
+            crew.restore(state)
+        if checkpoint is not None and not replayed:
+            checkpoint.save(number, _as_record(draw, info), crew.leaves())
         clock["compile_and_warmup" if part.warming else "draws"] += time.perf_counter() - began
         began = time.perf_counter()
 
-    theta, v, failed = (
-        np.moveaxis(np.concatenate([getattr(k, name) for k in kept]), 0, 1) for name in Draw._fields
-    )
+    theta, v, failed = (np.moveaxis(leaf, 0, 1) for leaf in _joined(kept))
     info = {name: np.moveaxis(np.concatenate([i[name] for i in infos]), 0, 1) for name in infos[0]}
     warm = np.concatenate([k.theta for k in seen])[:: max(1, warmup // 400)] if seen else None
     warm = theta[:, :0] if warm is None else np.moveaxis(warm, 0, 1)
@@ -153,6 +166,8 @@ def sample(
         failed=failed,
         info=info,
         warmup_theta=warm,
+        thin=thin,
+        iterations=crew.iteration,
         timings=clock,
     )
 
@@ -163,6 +178,7 @@ class Part(NamedTuple):
     length: int
     warming: bool
     ends_stage: bool = False  # the tuning is made anew after it
+    thin: int = 1
 
 
 def _plan(warmup: int, draws: int, thin: int, chunk: int) -> list[Part]:
@@ -172,14 +188,31 @@ def _plan(warmup: int, draws: int, thin: int, chunk: int) -> list[Part]:
         lengths = _parts(stage, chunk)
         last = len(lengths) - 1
         plan += [Part(length, True, i == last) for i, length in enumerate(lengths)]
-    return plan + [Part(count * thin, False) for count in _parts(draws, max(1, chunk // thin))]
+    counts = _parts(draws, max(1, chunk // thin))
+    return plan + [Part(count * thin, False, thin=thin) for count in counts]
+
+
+def _as_record(draw: Draw, info: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return draw._asdict() | {INFO + name: value for name, value in info.items()}
+
+
+def _from_record(record: dict[str, np.ndarray]) -> tuple[Draw, dict[str, np.ndarray]]:
+    info = {k[len(INFO) :]: v for k, v in record.items() if k.startswith(INFO)}
+    return Draw(*(record[name] for name in Draw._fields)), info
+
+
+def _joined(draws: list[Draw]) -> Draw:
+    return Draw(*(np.concatenate(leaves) for leaves in zip(*draws, strict=True)))
+
+
+def _flat(draw: Draw) -> tuple[np.ndarray, np.ndarray]:
+    """Positions (K, p) and v (K,), oldest first."""
+    return draw.theta.reshape(-1, draw.theta.shape[-1]), draw.v.ravel()
 
 
 def _later(seen: list[Draw], iteration: int) -> tuple[np.ndarray, np.ndarray]:
     """Positions (K, p) and v (K,) of the warm-up so far but its first third: on the way, then."""
-    theta = np.concatenate([k.theta for k in seen])[iteration // 3 :]
-    v = np.concatenate([k.v for k in seen])[iteration // 3 :]
-    return theta.reshape(-1, theta.shape[-1]), v.ravel()
+    return _flat(Draw(*(leaf[iteration // 3 :] for leaf in _joined(seen))))
 
 
 class Crew:
@@ -207,8 +240,8 @@ class Crew:
         """Everything that the next iterations depend on, but for the sampler and the seed."""
         return [np.asarray(leaf) for leaf in jax.tree.leaves((self.tuning, self.states))]
 
-    def restore(self, leaves: list[np.ndarray], iteration: int) -> None:
-        """Put back what `leaves` gave at that iteration; `begin` has been called before."""
+    def restore(self, leaves: list[np.ndarray]) -> None:
+        """Put back what `leaves` gave at this iteration; `begin` has been called before."""
         here, structure = jax.tree.flatten((self.tuning, self.states))
         same = [(np.shape(x), x.dtype) for x in here] == [(x.shape, x.dtype) for x in leaves]
         if not same:
@@ -218,7 +251,6 @@ class Crew:
             )
         restored = [jnp.asarray(leaf) for leaf in leaves]
         self.tuning, self.states = jax.tree.unflatten(structure, restored)
-        self.iteration = iteration
 
     def log_steps(self) -> np.ndarray:
         return np.concatenate([state.log_step for state in self.states])
