@@ -216,18 +216,19 @@ def sweep(objective: Objective, start: Start, lams: np.ndarray, seed: int) -> li
     crew = Crew(sampler, 1, seed, ITERATIONS)
     noise = np.asarray(jax.random.normal(jax.random.key(seed), (PARTICLES, len(start.best))))
     thetas = (start.best + 3.0 * noise @ np.linalg.cholesky(start.covariance).T)[None]
-    v = objective.data_terms_of_many(thetas[0])
-    pool, log_steps, found = thetas[0], np.full(1, -2.0), []
+    pool, log_steps, found = thetas, np.full(1, -2.0), []
     settling = round(SETTLING * ITERATIONS)
     for number, lam in enumerate(lams):
         # In parts: at once, and when there are positions at this λ to shape the moves by. The first
         # λ begins at the fit and not where another ended.
         for count in (settling,) * (3 if number == 0 else 1) + (ITERATIONS - settling,):
-            tuning = sampler.tune(pool, v, 0.0)._replace(lam=jax.numpy.asarray(float(lam)))
+            tuning = sampler.tune(pool, pool[..., 0], 0.0)._replace(
+                lam=jax.numpy.asarray(float(lam))
+            )
             crew.begin(thetas, tuning, log_steps)
             draw, _ = crew.advance(count)
             thetas, log_steps = draw.theta[-1], crew.log_steps()
-            pool = draw.theta.reshape(-1, thetas.shape[-1])
+            pool = draw.theta
         found.append(draw)
     return found
 
@@ -251,14 +252,14 @@ def _bayes_spread(objective: Objective, start: Start, seed: int) -> float:
     crew = Crew(sampler, 1, seed, BAYES_ITERATIONS)
     noise = np.asarray(jax.random.normal(jax.random.key(seed), (CHAINS, len(start.best))))
     thetas = (start.best + noise @ np.linalg.cholesky(start.covariance).T)[None]
-    pool, log_steps = thetas[0], np.full(1, -0.5)
+    pool, log_steps = thetas, np.full(1, -0.5)
     # The last part is kept.
     for count in (BAYES_ITERATIONS // 8, BAYES_ITERATIONS // 4, BAYES_ITERATIONS // 2):
-        crew.begin(thetas, sampler.tune(pool, pool[:, 0], 1.0), log_steps)
+        crew.begin(thetas, sampler.tune(pool, pool[..., 0], 0.0), log_steps)
         draw, _ = crew.advance(count)
         thetas, log_steps = draw.theta[-1], crew.log_steps()
-        pool = draw.theta.reshape(-1, thetas.shape[-1])
-    return _spread(pool)
+        pool = draw.theta
+    return _spread(pool.reshape(-1, pool.shape[-1]))
 
 
 def _spread(thetas: Float[np.ndarray, "K p"]) -> float:

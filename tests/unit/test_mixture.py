@@ -122,3 +122,14 @@ def test_few_positions_or_one_repeated_give_a_proper_density(count):
     assert all(np.isfinite(leaf).all() for leaf in fitted)
     assert np.isfinite(log_density(fitted, jnp.asarray(positions))).all()
     assert float(jnp.sum(jnp.exp(fitted.log_weights))) == pytest.approx(1.0)
+
+
+def test_more_components_are_taken_only_where_other_systems_show_them():
+    """Many modes that all systems share, or paths that belong to one particle each."""
+    rng = np.random.default_rng(0)
+    centres = rng.uniform(-30, 30, (100, 3))
+    shared = centres[rng.integers(0, 100, (200, 4, 50))] + 0.1 * rng.normal(size=(200, 4, 50, 3))
+    assert mixtures.components_that_predict(shared, np.ones(3)) > mixtures.COMPONENTS[0]
+    own = 0.05 * rng.normal(size=(200, 4, 50, 3)) + rng.normal(size=(1, 4, 50, 3))
+    assert mixtures.components_that_predict(own, np.ones(3)) == mixtures.COMPONENTS[0]
+    assert mixtures.components_that_predict(shared[:, :1], np.ones(3)) == mixtures.COMPONENTS[0]

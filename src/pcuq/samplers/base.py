@@ -5,7 +5,7 @@ tuning, which is made from all of them in warm-up and then fixed. A sampler says
 and step; it knows nothing of systems or keeping draws, and of the warm-up only which share of it,
 `warmed`, is over:
 
-    tune(thetas (K, p), v (K,), warmed)    -> Tuning    arrays whose shapes never change
+    tune(thetas (T, S, N, p), v, warmed)   -> Tuning    from T earlier positions, oldest first
     init(thetas (N, p), tuning, log_step)  -> State     with a field `log_step`
     step(key, state, tuning)               -> State, Info
     draw(state)                            -> Draw
@@ -107,13 +107,13 @@ def sample(
     a run that is twice as long, of which half as many are kept. With a `checkpoint` every chunk is
     kept on disk; with `resume` the run goes on from there.
     """
-    systems, _, p = starts.shape
+    systems = len(starts)
     crew = Crew(sampler, systems, seed, max(chunk, thin * 2**rounds))
     plan = _plan(warmup, draws, thin, chunk)
     total = sum(part.length for part in plan)
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
-    tuning = sampler.tune(starts.reshape(-1, p), first_v.ravel(), 0.0 if warmup else 1.0)
+    tuning = sampler.tune(starts[None], first_v[None], 0.0 if warmup else 1.0)
     began = time.perf_counter()
     crew.begin(starts, tuning, np.full(systems, float(log_step)))
     records, state = [], []
@@ -144,9 +144,9 @@ def sample(
             plan = _plan(0, draws, thin, chunk)
             total += sum(part.length for part in plan)
         if (part.ends_stage or again) and not replayed:
-            pool = _later(seen, crew.iteration) if part.warming else _flat(_joined(kept))
+            pool = _later(seen, crew.iteration) if part.warming else _joined(kept)
             warmed = 1.0 if not part.warming else crew.iteration / warmup
-            crew.begin(draw.theta[-1], sampler.tune(*pool, warmed), crew.log_steps())
+            crew.begin(draw.theta[-1], sampler.tune(pool.theta, pool.v, warmed), crew.log_steps())
         if again:
             kept, infos = [], []
         if replayed and number == len(records):
@@ -205,14 +205,9 @@ def _joined(draws: list[Draw]) -> Draw:
     return Draw(*(np.concatenate(leaves) for leaves in zip(*draws, strict=True)))
 
 
-def _flat(draw: Draw) -> tuple[np.ndarray, np.ndarray]:
-    """Positions (K, p) and v (K,), oldest first."""
-    return draw.theta.reshape(-1, draw.theta.shape[-1]), draw.v.ravel()
-
-
-def _later(seen: list[Draw], iteration: int) -> tuple[np.ndarray, np.ndarray]:
-    """Positions (K, p) and v (K,) of the warm-up so far but its first third: on the way, then."""
-    return _flat(Draw(*(leaf[iteration // 3 :] for leaf in _joined(seen))))
+def _later(seen: list[Draw], iteration: int) -> Draw:
+    """The warm-up so far but its first third: on the way, then."""
+    return Draw(*(leaf[iteration // 3 :] for leaf in _joined(seen)))
 
 
 class Crew:
@@ -243,8 +238,7 @@ class Crew:
     def restore(self, leaves: list[np.ndarray]) -> None:
         """Put back what `leaves` gave at this iteration; `begin` has been called before."""
         here, structure = jax.tree.flatten((self.tuning, self.states))
-        same = [(np.shape(x), x.dtype) for x in here] == [(x.shape, x.dtype) for x in leaves]
-        if not same:
+        if [(np.ndim(x), x.dtype) for x in here] != [(x.ndim, x.dtype) for x in leaves]:
             raise InputError(
                 "the checkpoint is of another sampler or another number of threads: start again "
                 "without resume."

@@ -80,9 +80,12 @@ class Ensemble:
         self.objective, self.lam = objective, lam
         self.prior = objective.problem.parameters
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
-        """Tuning from earlier positions (K, p), oldest first."""
-        mixture = fit_mixture(thetas, self.prior.standard_deviations())
+    def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
+        """Tuning from earlier positions, oldest first."""
+        scale, components = self.prior.standard_deviations(), mixtures.COMPONENTS[0]
+        if warmed == 1:
+            components = mixtures.components_that_predict(thetas, scale)
+        mixture = fit_mixture(thetas.reshape(-1, thetas.shape[-1]), scale, components)
         return Tuning(mixture, jnp.asarray(self.lam), jnp.asarray(float(warmed < 1)))
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:

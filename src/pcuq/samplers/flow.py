@@ -58,10 +58,10 @@ class Flow:
         self.objective, self.lam, self.step_size = objective, lam, step_size
         self.random = "key" in inspect.signature(objective.joint_evaluation).parameters
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
+    def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
         if self.step_size is None:
             return shared.tuning_of_fit(thetas, v, warmed)
-        return Tuning(jnp.eye(thetas.shape[1]), jnp.zeros(()))
+        return Tuning(jnp.eye(thetas.shape[-1]), jnp.zeros(()))
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
         log_step = log_step if self.step_size is None else jnp.log(self.step_size)

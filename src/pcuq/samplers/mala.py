@@ -76,7 +76,7 @@ class Mala(Langevin):
         self.objective = objective
         self.lam: Any = lam
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
+    def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
         return shared.tuning_of_fit(thetas, v, warmed)
 
     def _evaluate(self, thetas) -> Point:
@@ -91,7 +91,7 @@ class ParallelMala(Langevin):
     def __init__(self, log_density: LogDensity, mode: str = "forward"):
         self.value_and_gradient = shared.value_and_gradient(log_density, mode)
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
+    def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
         return shared.tuning_of_most(thetas, v, warmed)
 
     def _evaluate(self, thetas) -> Point:

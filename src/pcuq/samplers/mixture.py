@@ -18,6 +18,7 @@ mixture is fixed while draws are kept, so that both moves are exact whatever the
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -30,8 +31,10 @@ from jaxtyping import Array, Float
 
 from pcuq.parameters import Parameters
 
-COMPONENTS = 30
+COMPONENTS = (30, 60, 120)  # as few at first, and as many as the positions bear later
 POINTS = 8000  # earlier positions that the mixture is fitted to
+WORTHWHILE = 0.2  # nats that more components must be better by: they cost more, too
+HELD_OUT = 2000  # positions of other systems that the number of components is chosen by
 ITERATIONS = 30  # of expectation–maximisation
 INFLATION = 1.2  # of the covariances: m should reach beyond the positions seen
 DEGREES = 8  # ν: of freedom
@@ -48,17 +51,43 @@ class Mixture(NamedTuple):
     log_weights: Float[Array, " R"]
 
 
-def fit_mixture(positions: Float[np.ndarray, "K p"], scale: Float[np.ndarray, " p"]) -> Mixture:
+def components_that_predict(
+    positions: Float[np.ndarray, "T S N p"], scale: Float[np.ndarray, " p"]
+) -> int:
+    """How many components let half of the systems predict where the others are best.
+
+    Positions of one particle are alike: with too many components each of them holds the path of one
+    particle, and moves lead nowhere else.
+    """
+    half = positions.shape[1] // 2
+    if not half:
+        return COMPONENTS[0]
+    p = positions.shape[-1]
+    fitted, others = positions[:, :half].reshape(-1, p), positions[:, half:].reshape(-1, p)
+    others = jnp.asarray(others[np.linspace(0, len(others) - 1, HELD_OUT).round().astype(int)])
+    predicted = [
+        float(jnp.mean(_log_density(fit_mixture(fitted, scale, number), others)))
+        for number in COMPONENTS
+    ]
+    enough = np.array(predicted) >= max(predicted) - WORTHWHILE
+    return COMPONENTS[int(np.argmax(enough))]
+
+
+def fit_mixture(
+    positions: Float[np.ndarray, "K p"],
+    scale: Float[np.ndarray, " p"],
+    components: int = COMPONENTS[0],
+) -> Mixture:
     """`scale`: sds of the prior, which bound the mixture's width from below by a hair."""
     some = np.linspace(0, len(positions) - 1, POINTS).round().astype(int)
     points = np.asarray(positions)[some]
     # Points that had to be repeated do not count as more.
     repeats = max(1.0, POINTS / len(positions))
-    return _fit(jnp.asarray(points), jnp.asarray(scale), jnp.asarray(repeats))
+    return _fit(jnp.asarray(points), jnp.asarray(scale), jnp.asarray(repeats), components)
 
 
-@jax.jit
-def _fit(points, scale, repeats) -> Mixture:
+@functools.partial(jax.jit, static_argnames="components")
+def _fit(points, scale, repeats, components: int) -> Mixture:
     count, p = points.shape
     middle = jnp.mean(points, axis=0)
     centred = points - middle
@@ -67,7 +96,7 @@ def _fit(points, scale, repeats) -> Mixture:
 
     squares = (z[:, :, None] * z[:, None, :]).reshape(count, p * p)
 
-    def components(shares):
+    def maximise(shares):
         members = jnp.sum(shares, axis=0) + 1e-10
         means = shares.T @ z / members[:, None]
         moments = (shares.T @ squares).reshape(-1, p, p)
@@ -85,10 +114,10 @@ def _fit(points, scale, repeats) -> Mixture:
         volumes = jnp.sum(jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)), axis=1)
         return jax.nn.softmax(jnp.log(weights) - volumes - jnp.sum(apart**2, axis=2) / 2, axis=1)
 
-    nearest = jnp.argmin(_squared_distances(z, _scattered(z)), axis=1)
-    shares = jax.nn.one_hot(nearest, COMPONENTS)
-    shares = jax.lax.fori_loop(0, ITERATIONS, lambda _, s: memberships(*components(s)), shares)
-    weights, means, factors = components(shares)
+    nearest = jnp.argmin(_squared_distances(z, _scattered(z, components)), axis=1)
+    shares = jax.nn.one_hot(nearest, components)
+    shares = jax.lax.fori_loop(0, ITERATIONS, lambda _, s: memberships(*maximise(s)), shares)
+    weights, means, factors = maximise(shares)
     factors = math.sqrt(INFLATION) * whole @ factors
     return Mixture(middle + means @ whole.T, factors, _inverse(factors), jnp.log(weights))
 
@@ -98,9 +127,9 @@ def _inverse(factors):
     return jax.vmap(lambda factor: solve_triangular(factor, identity, lower=True))(factors)
 
 
-def _scattered(z):
+def _scattered(z, number: int):
     """Points far apart: each drawn in proportion to its squared distance from those before."""
-    keys = jax.random.split(jax.random.key(0), COMPONENTS)
+    keys = jax.random.split(jax.random.key(0), number)
 
     def add(i, carry):
         chosen, distance = carry
@@ -108,8 +137,8 @@ def _scattered(z):
         distance = jnp.minimum(distance, jnp.sum((z - point) ** 2, axis=1))
         return chosen.at[i].set(point), distance
 
-    first = jnp.zeros((COMPONENTS, z.shape[1])), jnp.full(len(z), 1e300)
-    return jax.lax.fori_loop(0, COMPONENTS, add, first)[0]
+    first = jnp.zeros((number, z.shape[1])), jnp.full(len(z), 1e300)
+    return jax.lax.fori_loop(0, number, add, first)[0]
 
 
 def _squared_distances(a, b):
@@ -162,3 +191,6 @@ def log_jump_density(log_prior: Array, log_mixture: Array) -> Array:
 def log_density(mixture: Mixture, thetas: Float[Array, "K p"]) -> Float[Array, " K"]:
     """log m at each point."""
     return jax.vmap(lambda theta: logsumexp(log_components(mixture, theta)))(thetas)
+
+
+_log_density = jax.jit(log_density)

@@ -59,7 +59,7 @@ class JointNuts:
         self.objective = objective
         self.lam: Any = lam
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
+    def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
         return shared.tuning_of_fit(thetas, v, warmed)
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
@@ -94,7 +94,7 @@ class ParallelNuts:
         self.log_density = log_density
         self.value_and_gradient = shared.value_and_gradient(log_density, mode)
 
-    def tune(self, thetas: Float[np.ndarray, "K p"], v: np.ndarray, warmed: float) -> Tuning:
+    def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
         return shared.tuning_of_most(thetas, v, warmed)
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:

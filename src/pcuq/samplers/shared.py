@@ -45,18 +45,19 @@ LogDensity = Callable[[Float[Array, " p"]], tuple[Array, tuple[Array, Array]]]
 
 def tuning_of_fit(thetas: np.ndarray, v: np.ndarray, warmed: float) -> Tuning:
     """For particles of PCUQ: P is the covariance within the part that fits."""
-    return _tuning(thetas, part_that_fits(v), warmed)
+    return _tuning(thetas, part_that_fits(v.ravel()), warmed)
 
 
 def tuning_of_most(thetas: np.ndarray, v: np.ndarray, warmed: float) -> Tuning:
     """For independent chains: P is the covariance without chains that are stuck elsewhere."""
-    finite = np.where(np.isfinite(v), v, LOWEST)
+    finite = np.where(np.isfinite(v), v, LOWEST).ravel()
     middle = np.median(finite)
     return _tuning(thetas, finite >= middle - 5 * (finite.max() - middle), warmed)
 
 
 def _tuning(thetas: np.ndarray, chosen: np.ndarray, warmed: float) -> Tuning:
-    p = thetas.shape[1]
+    p = thetas.shape[-1]
+    thetas = thetas.reshape(-1, p)
     inside = thetas[chosen] if chosen.sum() > 2 * p else thetas
     covariance = np.cov(inside.T).reshape(p, p) if len(inside) > 1 else np.eye(p)
     # Few or equal positions leave it singular.
