@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         RationalQuadraticKernel,
     )
     from pcuq.likelihood import log_likelihood
+    from pcuq.models.external import ExternalModel
     from pcuq.models.function import FunctionModel
     from pcuq.models.ode import ODEModel
     from pcuq.noise import (
@@ -51,6 +52,7 @@ __all__ = [
     "ComputationError",
     "CustomNoise",
     "Data",
+    "ExternalModel",
     "Fit",
     "FunctionModel",
     "Gaussian",
@@ -104,6 +106,7 @@ _HOMES = {
         "RationalQuadraticKernel",
     ),
     "likelihood": ("log_likelihood",),
+    "models.external": ("ExternalModel",),
     "models.function": ("FunctionModel",),
     "models.ode": ("ODEModel",),
     "noise": (

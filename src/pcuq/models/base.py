@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from pcuq.errors import InputError
+from pcuq.interventions import check_names as check_changed_names
 from pcuq.parameters import Parameters
 
 Values = dict[str, Any]
@@ -223,3 +224,28 @@ def check_mode(mode: str) -> None:
     """Refuse a derivative that does not exist."""
     if mode not in MODES:
         raise InputError(f"`mode` needs one of {', '.join(MODES)}: got {mode!r}.")
+
+
+def as_covariates(x) -> np.ndarray | None:
+    """Rows of finite covariates, for a model that is no ODE."""
+    if x is None:
+        return None
+    x = np.atleast_1d(np.asarray(x, dtype=float))
+    if x.ndim > 2 or x.size == 0 or not np.all(np.isfinite(x)):
+        raise InputError(
+            "`x` needs finite covariates, shape (n,) or (n, k) with n ≥ 1, or None: got shape "
+            f"{x.shape}."
+        )
+    return x
+
+
+def check_timeless(kind: str, changes: Iterable[Any], parameters, constants) -> None:
+    """Refuse interventions that only a model with time and states can follow."""
+    changes = tuple(changes)
+    for change in changes:
+        if change.at is not None or change.hold:
+            raise InputError(
+                f"a {kind} has no time and no states: `at` and `hold` are for an ODEModel; use "
+                "set, scale or shift of parameters and constants."
+            )
+    check_changed_names(changes, (*parameters, *constants), ())

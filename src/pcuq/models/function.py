@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
-from pcuq.interventions import Intervention, as_interventions, check_names
+from pcuq.interventions import Intervention, as_interventions
 from pcuq.models import base
 from pcuq.parameters import Parameters
 
@@ -45,13 +45,7 @@ class FunctionModel:
         if not self.outputs:
             raise InputError("`outputs` needs at least one name.")
         fill("interventions", as_interventions(self.interventions))
-        for change in self.interventions:
-            if change.at is not None or change.hold:
-                raise InputError(
-                    "a FunctionModel has no time and no states: `at` and `hold` are for an "
-                    "ODEModel; use set, scale or shift of parameters and constants."
-                )
-        check_names(self.interventions, (*self.parameters, *self.constants), ())
+        base.check_timeless("FunctionModel", self.interventions, self.parameters, self.constants)
 
     def do(self, interventions) -> FunctionModel:
         """The model under one or more interventions, after those it already has."""
@@ -63,7 +57,7 @@ class FunctionModel:
     ) -> FunctionSolver:
         """f at every row of x; the other arguments are those of all models, and change nothing."""
         base.check_mode(mode)
-        x = _covariates(x)
+        x = base.as_covariates(x)
         row = () if x is None else (jax.ShapeDtypeStruct(x.shape[1:], float),)
         check = self._outputs if row else functools.partial(self._outputs, None)
         base.try_out("f", check, row, self.parameters, self.constants)
@@ -109,15 +103,3 @@ class FunctionSolver:
 
     def describe(self) -> dict[str, Any]:
         return {"method": "function", "steps": 0, "rows": self.rows}
-
-
-def _covariates(x) -> np.ndarray | None:
-    if x is None:
-        return None
-    x = np.atleast_1d(np.asarray(x, dtype=float))
-    if x.ndim > 2 or x.size == 0 or not np.all(np.isfinite(x)):
-        raise InputError(
-            "`x` needs finite covariates, shape (n,) or (n, k) with n ≥ 1, or None: got shape "
-            f"{x.shape}."
-        )
-    return x
