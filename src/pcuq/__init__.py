@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pcuq.predict import Prediction, prior_predictive
     from pcuq.problem import Problem
     from pcuq.result import Fit, load
+    from pcuq.score import Scores, score
 
 __version__ = "0.1.0"
 
@@ -72,6 +73,7 @@ __all__ = [
     "Prediction",
     "Problem",
     "RationalQuadraticKernel",
+    "Scores",
     "StudentT",
     "calibrate",
     "fit",
@@ -83,6 +85,7 @@ __all__ = [
     "log_likelihood",
     "mmd2",
     "prior_predictive",
+    "score",
     "select_by_score",
     "solve_on_grid",
 ]
@@ -124,6 +127,7 @@ _HOMES = {
     "predict": ("Prediction", "prior_predictive"),
     "problem": ("Problem",),
     "result": ("Fit", "load"),
+    "score": ("Scores", "score"),
 }
 _HOME = {name: f"pcuq.{module}" for module, names in _HOMES.items() for name in names}
 
