@@ -14,6 +14,7 @@ import pytest
 import simulators
 
 import pcuq
+from pcuq._program import Program
 from pcuq.models import Model, Solver
 from pcuq.zoo import lotka_volterra
 
@@ -250,6 +251,17 @@ def test_threads_that_loop_over_callbacks_do_not_wait_for_each_other_for_ever():
         for _ in range(20):
             wanted = wanted + 1e-3 * (wanted + 0.5)
         assert np.allclose(theta, wanted, rtol=1e-12)
+
+
+def test_programs_that_look_alike_call_their_own_simulator():
+    found = []
+    for factor in (1.0, 2.0):
+        model = pcuq.ExternalModel(lambda x, p, c=factor: c * p["a"] * x, REAL, ["y"])
+        values = {"a": jnp.ones(2), "k": jnp.ones(2)}
+        w, _ = Program(jax.vmap(lambda v, m=model: m.solver(X)(v)))(values)
+        found.append(np.asarray(w)[1, :, 0])
+    assert np.array_equal(found[0], X)
+    assert np.array_equal(found[1], 2 * X)
 
 
 def test_what_cannot_be_used_is_said_before_anything_runs():

@@ -12,6 +12,7 @@ callback may have JAX's default of 32 bits.
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,8 @@ class ExternalSolver:
             name: model.step * (s if _is_plain(parameter) else min(s, 1.0))
             for (name, parameter), s in zip(model.parameters.items(), sd, strict=True)
         }
+        self.token = model.runner.keep(self)
+        _solvers[self.token] = self
         self._solve = base.guarded(lambda values: (self._traced()(values), jnp.bool_(True)))
 
     def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
@@ -140,17 +143,13 @@ class ExternalSolver:
         w_bits = jax.ShapeDtypeStruct((*n_by_d, 2), jnp.uint32)
         slope_bits = jax.ShapeDtypeStruct((*n_by_d, size, 2), jnp.uint32)
 
-        def on_host(values):
-            (rows,), lead = _from_bits(values)
-            return _to_bits(self.outputs(rows), lead)
-
-        def on_host_with_slopes(values, upper, lower):
-            given, lead = _from_bits(values, upper, lower)
-            return tuple(_to_bits(part, lead) for part in self.slopes(*given))
+        token = np.array([self.token], dtype=np.uint32)
 
         @jax.custom_jvp
         def outputs(values):
-            found = jax.pure_callback(on_host, w_bits, _bits(values), vmap_method="broadcast_all")
+            found = jax.pure_callback(
+                _on_host, w_bits, token, _bits(values), vmap_method="broadcast_all"
+            )
             return jax.lax.bitcast_convert_type(found, jnp.float64)
 
         @outputs.defjvp
@@ -158,8 +157,9 @@ class ExternalSolver:
             (values,), (directions,) = primals, tangents
             ends = [self._moved(values, sign) for sign in (1.0, -1.0)]
             found = jax.pure_callback(
-                on_host_with_slopes,
+                _on_host_with_slopes,
                 (w_bits, slope_bits),
+                token,
                 *map(_bits, (values, *ends)),
                 vmap_method="broadcast_all",
             )
@@ -174,6 +174,28 @@ class ExternalSolver:
             name: parameter.constrain(_theta(parameter, values[name]) + sign * self._steps[name])
             for name, parameter in self.model.parameters.items()
         }
+
+
+# Compiled programs are told apart by their text, which does not show what a callback calls. So all
+# of them call the same two functions, and a number says whose simulator is meant.
+_solvers: weakref.WeakValueDictionary[int, ExternalSolver] = weakref.WeakValueDictionary()
+
+
+def _on_host(token, values):
+    (rows,), lead = _from_bits(values)
+    return _to_bits(_meant(token).outputs(rows), lead)
+
+
+def _on_host_with_slopes(token, values, upper, lower):
+    given, lead = _from_bits(values, upper, lower)
+    return tuple(_to_bits(part, lead) for part in _meant(token).slopes(*given))
+
+
+def _meant(token) -> ExternalSolver:
+    solver = _solvers.get(int(np.asarray(token).flat[0]))
+    if solver is None:
+        raise ComputationError("the ExternalModel that this was compiled for is no more: keep it.")
+    return solver
 
 
 def _is_plain(parameter: Parameter) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ import numpy as np
 from pcuq.errors import InputError
 from pcuq.models.processes import Failure, Here, Processes
 
+_numbers = itertools.count()
 NOT_FINITE = "output that is not finite"
 
 
@@ -46,9 +48,15 @@ class Runner:
         self.failures: Counter[str] = Counter()
         self.simulations = 0
         self._lock = threading.Lock()
+        self._solvers: list[Any] = []  # alive as long as the model is
 
     def close(self) -> None:
         self.tasks.close()
+
+    def keep(self, solver: Any) -> int:
+        """A number of its own for a solver, which lives as long as this."""
+        self._solvers.append(solver)
+        return next(_numbers)
 
     def run(self, which: int, x: Any, p: Named, read: Callable[[Any], np.ndarray]) -> list[Any]:
         """One result for each of B rows of p: what `read` makes of it, or a Failure."""
