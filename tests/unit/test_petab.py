@@ -180,6 +180,14 @@ def table(name, old, new):
     return {name: pt.V1[f"{name}.tsv"].replace(old, new)}
 
 
+def prior(kind, numbers):
+    """The parameter table with a prior of k1."""
+    text = pt.V1["parameters.tsv"]
+    text = text.replace("estimate\n", "estimate\tobjectivePriorType\tobjectivePriorParameters\n")
+    text = text.replace("0.8\t1\n", f"0.8\t1\t{kind}\t{numbers}\n")
+    return {"parameters": text.replace("0.6\t1\n", "0.6\t1\t\t\n")}
+
+
 ROW = "obs_a\tc0\t0\t0.7\n"
 BAD = {
     "truncated XML": ({"model": pt.MODEL[:-40]}, "not valid SBML"),
@@ -223,6 +231,24 @@ BAD = {
     "wrong noise law": (
         {"observables": "observableId\tobservableFormula\tnoiseFormula\tnoiseDistribution\n"
                         "obs_a\tA\t0.5\tcauchy\n"}, "noiseDistribution"),
+    "no problems": ({"problem": "format_version: 1\nproblems: []\n"}, "one entry .* got 0"),
+    "problems that are no list": (
+        {"problem": "format_version: 1\nproblems: many\n"}, "one entry .* got 'many'"),
+    "duplicate observable": (
+        {"observables": pt.V1["observables.tsv"] + "obs_a\tB\t1\n"}, "'obs_a' twice"),
+    "infinite measurement": (table("measurements", ROW, "obs_a\tc0\t0\tinf\n"), "no finite"),
+    "time before the start": (table("measurements", ROW, "obs_a\tc0\t-5\t1\n"), "before"),
+    "species among parameters": (
+        {"parameters": pt.V1["parameters.tsv"] + "A\tlin\t0\t1\t0.5\t1\n"}, "'A'"),
+    "no column of ids": (table("parameters", "parameterId", "name"), "parameterId"),
+    "commas": (
+        {"measurements": pt.V1["measurements.tsv"].replace("\t", ",")}, "no column observableId"),
+    "prior without spread": (prior("normal", "0;-1"), "normal of parameter 'k1'"),
+    "prior with one number": (prior("normal", "1"), "need two"),
+    "unknown prior": (prior("beta", "1;1"), "objectivePriorType"),
+    "condition of nothing": ({"conditions": "conditionId\tzz\nc0\t3\n"}, "sets 'zz'"),
+    "code for a formula": (
+        table("observables", "A\t0.5", "__import__('os').getcwd()\t0.5"), "observableFormula"),
     "log of a negative": (
         {"observables": "observableId\tobservableFormula\tnoiseFormula\tobservableTransformation\n"
                         "obs_a\tA\t0.5\tlog\n",
@@ -242,3 +268,32 @@ def test_a_malformed_problem_is_refused_in_one_sentence(tmp_path, kind):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(pcuq.InputError, match="no PEtab file"):
         pcuq.from_petab(tmp_path / "nothing.yaml")
+
+
+BAD_2 = {
+    "unknown experiment": (("measurements", "obs_a\te2", "obs_a\te9"), "'e9'"),
+    "unknown condition": (("experiments", "e2\t0\tlow", "e2\t0\tnone"), "'none'"),
+    "wrong type of time": (("experiments", "e1\t2\tadd", "e1\tlater\tadd"), "later"),
+    "unknown noise": (("observables", "log-normal", "weird"), "weird"),
+    "no value": (("parameters", "0.6\ttrue", "\tfalse"), "nominal"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_2)
+def test_a_malformed_problem_of_version_two_is_refused_in_one_sentence(tmp_path, kind):
+    (name, old, new), said = BAD_2[kind]
+    text = pt.V2[f"{name}.tsv"]
+    assert old in text
+    path = pt.write(tmp_path, pt.V2, **{name: text.replace(old, new)})
+    with pytest.raises(pcuq.InputError, match=said) as caught:
+        pcuq.from_petab(path)
+    assert "\n" not in str(caught.value)
+    assert "://" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["measurements.tsv", "problem.yaml", "model.xml"])
+def test_a_file_that_is_no_text_is_refused(tmp_path, name):
+    path = pt.write(tmp_path, pt.V1)
+    (tmp_path / name).write_bytes(b"\xff\xfe\x00\x9f \x80\n\x00")
+    with pytest.raises(pcuq.InputError, match=r"cannot be read|not valid"):
+        pcuq.from_petab(path)

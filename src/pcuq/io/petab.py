@@ -88,8 +88,7 @@ def read(path: str | Path) -> Tables:
     except InputError:
         raise
     except Exception as error:
-        kind = type(error).__name__
-        raise InputError(f"{path.name} cannot be read: {kind}: {_one_line(error)}") from None
+        raise InputError(f"{path.name} cannot be read: {_said(error)}") from None
 
 
 def _check_files(path: Path, config: dict[str, Any]) -> None:
@@ -97,6 +96,12 @@ def _check_files(path: Path, config: dict[str, Any]) -> None:
     from pcuq.io.sbml_document import read as read_sbml
 
     problems = config.get("problems")
+    if "problems" in config and not (isinstance(problems, list) and len(problems) == 1):
+        raise InputError(
+            f"{path.name} needs one entry in its list of problems: got "
+            f"{len(problems) if isinstance(problems, list) else repr(problems)}; write a file for "
+            "each model."
+        )
     sections = [config, *(problems if isinstance(problems, list) else [])]
     for section in filter(lambda part: isinstance(part, dict), sections):
         for key, value in section.items():
@@ -128,6 +133,13 @@ def _model(tables: Tables, parameters: Parameters, outputs: list[Output]) -> ODE
             raise InputError(f"the parameter table has {name!r}, which the model sets by a rule.")
         document.initial.pop(name, None)  # the table's value is what counts
         document.parameters[name] = None if row.estimate else row.nominal
+    formulas = [f for o in outputs for f in (o.formula, o.noise) if f is not None]
+    known = {*document.quantities, *tables.parameters, *ex.names(*formulas)}
+    for name in sorted(changed - known):
+        raise InputError(
+            f"a condition sets {name!r}, which is neither in the model nor in a formula: add it, "
+            "or correct the name."
+        )
     for name in changed:
         if name in document.assignments or name in document.reactions:
             raise InputError(f"a condition sets {name!r}, which the model determines by a rule.")
@@ -286,6 +298,17 @@ def _reader(output: str):
 def _noise(observable: Observable, scale: Any) -> Noise:
     law = Gaussian if observable.law == "normal" else Laplace
     return law(scale, transform=observable.transform)
+
+
+def _said(error: Exception) -> str:
+    """What another package found wrong, in one sentence."""
+    found: Any = getattr(error, "errors", None)
+    if found is not None and (details := found()):  # pydantic's: where, and what was wanted
+        where = ".".join(map(str, details[0]["loc"])) or type(error).__name__
+        return f"{where}: {details[0]['msg']}, got {details[0]['input']!r:.60}."
+    if isinstance(error, KeyError) and error.args:
+        return str(error.args[0])
+    return f"{type(error).__name__}: {_one_line(error)}"
 
 
 def _one_line(error: Exception) -> str:

@@ -24,7 +24,16 @@ TRANSFORMS = {"lin": "identity", "log": "log", "log10": "log10"}
 def as_parameter(name: str, row: Unknown) -> Parameter:
     """One estimated parameter."""
     lower, upper = row.lower, row.upper
-    prior, prior_on, support = _prior(name, row)
+    try:
+        prior, prior_on, support = _prior(name, row)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        said = " ".join(str(error).split())
+        raise InputError(
+            f"the prior {row.prior} of parameter {name!r} cannot have the numbers "
+            f"{', '.join(f'{n:g}' for n in row.prior_numbers) or 'none'}: {said}"
+        ) from None
     if support is not None:
         lower, upper = max(lower, support[0]), min(upper, support[1])
         if not lower < upper:
