@@ -75,6 +75,10 @@ class Problem:
                 )
             object.__setattr__(self, "nominal", nominal)
 
+    def take(self, rows: Any) -> Problem:
+        """The same problem with some rows of its data: to fit these and score the others."""
+        return Problem(self.model, self.data.take(rows), self.kernel, self.conditions, self.nominal)
+
     @property
     def parameters(self) -> Parameters:
         return self.model.parameters

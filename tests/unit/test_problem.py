@@ -6,6 +6,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
+import pcuq
 from pcuq.data import Data
 from pcuq.errors import InputError
 from pcuq.interventions import Intervention
@@ -105,3 +106,24 @@ def test_the_fingerprint_tells_problems_apart():
     ]
     assert problem() == problem()
     assert len({problem(), *different}) == len(different) + 1
+
+
+def test_rows_that_are_taken_keep_their_noise_and_condition():
+    y = np.arange(8.0).reshape(4, 2)
+    scale = np.arange(1.0, 9.0).reshape(4, 2)
+    model = pcuq.FunctionModel(
+        lambda x, p: [p["a"], p["a"] * x], {"a": pcuq.Parameter("log")}, ["u", "v"]
+    )
+    for noise in (scale, (pcuq.Gaussian(scale[:, [0]]), pcuq.Laplace(scale[:, [1]])), "a", 0.5):
+        data = pcuq.Data(y, np.arange(4.0), noise=noise, condition=list("abab"))
+        problem = pcuq.Problem(model, data, conditions={"a": None, "b": None}, nominal=[0.0])
+        parts = [problem.take(data.condition == "b"), problem.take([0, 2])]
+        assert parts[0].data.y.tolist() == y[1::2].tolist()
+        assert parts[0].data.x.tolist() == [1.0, 3.0]
+        assert set(parts[0].data.condition) == {"b"}
+        assert np.array_equal(parts[0].scale.static, problem.scale.static[1::2])
+        # Independent measurements: the log-likelihood is the sum over the parts.
+        whole, *some = (float(pcuq.log_likelihood(p, [0.3])) for p in (problem, *parts))
+        assert sum(some) == pytest.approx(whole)
+    with pytest.raises(pcuq.InputError, match="at least one row"):
+        problem.take(np.zeros(4, bool))
