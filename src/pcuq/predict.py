@@ -195,7 +195,7 @@ def _halved(segment, grid: mesh.Grid) -> mesh.Grid:
         return grid
     nodes = np.append(grid.times[:, 0], segment.end)
     middles = 0.5 * (nodes[1:] + nodes[:-1])
-    return mesh.make_grid(segment, np.unique(np.concatenate([nodes, middles])))
+    return mesh.make_grid(segment, np.unique(np.concatenate([nodes, middles])), grid.stiff)
 
 
 def _differ(apart: Array, largest: Array, ok: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -258,7 +258,7 @@ def test_programs_that_look_alike_call_their_own_simulator():
     for factor in (1.0, 2.0):
         model = pcuq.ExternalModel(lambda x, p, c=factor: c * p["a"] * x, REAL, ["y"])
         values = {"a": jnp.ones(2), "k": jnp.ones(2)}
-        w, _ = Program(jax.vmap(lambda v, m=model: m.solver(X)(v)))(values)
+        w, _ = Program(jax.vmap(model.solver(X)))(values)
         found.append(np.asarray(w)[1, :, 0])
     assert np.array_equal(found[0], X)
     assert np.array_equal(found[1], 2 * X)

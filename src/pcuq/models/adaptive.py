@@ -82,6 +82,7 @@ def integrate(
     scale: Any,
     mode: str = "forward",
     keep_steps: bool = False,
+    most_steps: int | None = None,
 ) -> Walk:
     """The trajectory of one particle; extras: (number of steps, their end times if kept)."""
     fine = jnp.bool_(True)
@@ -96,7 +97,8 @@ def integrate(
             states = jnp.broadcast_to(u, (len(segment.x), *u.shape))
             return Advance(states, u, jnp.bool_(True), (jnp.array(0), jnp.full(1, jnp.inf)))
         take = _advance_moving if segment.moving else _advance
-        taken = take(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps)
+        options = (method, rtol, scale, mode, keep_steps, most_steps)
+        taken = take(segment, f, u, p, fine, *options)
         fine = fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
         return taken
 
@@ -143,7 +145,7 @@ def _settle(f, u, p, start, scale) -> tuple[Array, Array]:
     return end[0] * scale, fine & reached
 
 
-def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps) -> Advance:
+def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most_steps) -> Advance:
     # A lane that is lost already stands still, so that the others do not wait for it.
     fine = fine & jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(f(segment.start, u, p)))
     still = jnp.where(fine, u, 0.0)
@@ -176,7 +178,7 @@ def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps) -> A
         saveat=diffrax.SaveAt(subs=saved),
         stepsize_controller=_controller(segment, method, rtol),
         adjoint=adjoint,
-        max_steps=_most_steps(segment, method),
+        max_steps=_most_steps(segment, method, most_steps),
         throw=False,
     )
     fine = fine & (solution.result == diffrax.RESULTS.successful)
@@ -266,7 +268,8 @@ def _controller(segment: Segment, method: str, rtol: Any):
     return diffrax.ClipStepSizeController(controller, step_ts=jnp.asarray(segment.x))
 
 
-def _most_steps(segment: Segment, method: str) -> int:
+def _most_steps(segment: Segment, method: str, given: int | None) -> int:
     if method == "explicit":
-        return EXPLICIT_STEPS
-    return IMPLICIT_STEPS + 4 * len(segment.x)
+        return given or EXPLICIT_STEPS
+    # Its steps are long: a solve that needs a quarter as many is as hopeless as an explicit one.
+    return (IMPLICIT_STEPS if given is None else given // 4) + 4 * len(segment.x)

@@ -37,6 +37,10 @@ MANY_STEPS = 2000
 STIFF = 50
 # Representatives that need this many times the steps of nine in ten others do not count.
 MUCH_HARDER = 4
+# A solve that takes more steps is given up where a solver is chosen.
+SURVEY_STEPS = 4096
+# With more, the matrices of a stiff mesh cost more than adaptive steps, which factor them seldom.
+MOST_STIFF_STATES = 40
 ROUNDS = 8
 LANES = 64  # solved together: a survey of any number of values up to it is compiled once
 SMALLEST = 1e-3
@@ -56,8 +60,10 @@ class Survey(NamedTuple):
 class Surveyor:
     """Adaptive solves at any accuracy, compiled once per method."""
 
-    def __init__(self, model: ODEModel, segments: tuple[Segment, ...]):
-        self.model, self.segments = model, segments
+    def __init__(
+        self, model: ODEModel, segments: tuple[Segment, ...], most_steps: int | None = None
+    ):
+        self.model, self.segments, self.most_steps = model, segments, most_steps
         self._solves = {method: self._compile(method) for method in adaptive.METHODS}
 
     def __call__(self, values, method: str, rtol: float, scale: np.ndarray | None = None) -> Survey:
@@ -86,8 +92,9 @@ class Surveyor:
     def _compile(self, method: str):
         def solve(values, rtol, scale):
             return adaptive.integrate(
-                self.model, self.segments, values, method, rtol, scale, keep_steps=True
-            )
+                self.model, self.segments, values, method, rtol, scale,
+                keep_steps=True, most_steps=self.most_steps,
+            )  # fmt: skip
 
         return Program(jax.vmap(solve, in_axes=(0, None, 0)))
 
@@ -112,23 +119,31 @@ def _fill(leaf, lanes: int):
     return np.concatenate([leaf, np.repeat(leaf[-1:], lanes - len(leaf), axis=0)])
 
 
-def surveyor_of(model: ODEModel, x: np.ndarray) -> Surveyor:
-    """Made once for a model and times."""
+def surveyor_of(model: ODEModel, x: np.ndarray, most_steps: int | None = None) -> Surveyor:
+    """Made once for a model, times and number of steps after which a solve is given up."""
     known = model.__dict__.setdefault("_surveyors", {})
-    key = x.tobytes()
+    key = (x.tobytes(), most_steps)
     if key not in known:
-        known[key] = Surveyor(model, cut(model, x))
+        known[key] = Surveyor(model, cut(model, x), most_steps)
     return known[key]
 
 
 def tightly(model: ODEModel, x: np.ndarray, values: dict[str, Any], rtol: float):
-    """(outputs (R, n, d), fine (R,)) with adaptive steps, implicit where explicit ones fail."""
+    """(outputs (R, n, d), fine (R,)) with adaptive steps: if one method fails, by the other."""
     survey = surveyor_of(model, x)
-    first = survey(values, "explicit", 1e-6)
-    found = survey(values, "explicit", rtol, first.scale)
+    rough, quick = 1e-6, surveyor_of(model, x, SURVEY_STEPS)
+    first = quick(values, "explicit", rough)
+    methods = ["explicit", "implicit"]
+    implicit = _if_stiff(quick, values, first, rough)
+    if implicit is not None:
+        # The magnitudes are those of solves that succeed, and the first ones may have failed.
+        first = implicit
+        methods.reverse()
+    scale = [_bearable(first.scale, method) for method in methods]
+    found = survey(values, methods[0], rtol, scale[0])
     outputs, fine = found.outputs, found.fine
     if not fine.all():
-        again = survey(values, "implicit", rtol, first.scale)
+        again = survey(values, methods[1], rtol, scale[1])
         outputs = np.where((again.fine & ~fine)[:, None, None], again.outputs, outputs)
         fine = fine | again.fine
     return outputs, fine
@@ -147,7 +162,7 @@ def choose(
         raise InputError(f"`method` needs one of {', '.join(METHODS)}: got {method!r}.")
     if tolerance is not None and not 0 < tolerance < 1:
         raise InputError(f"`tolerance` needs a number between 0 and 1: got {tolerance!r}.")
-    survey = surveyor_of(model, x)
+    survey = surveyor_of(model, x, SURVEY_STEPS)
     segments = survey.segments
     wants_mesh = method == "mesh" or (method == "auto" and representatives is not None)
     if model.rest is not None or any(s.moving or s.end == np.inf for s in segments):
@@ -162,9 +177,9 @@ def choose(
 
     if wants_mesh:
         first = survey(values, "explicit", tolerance)
-        found = None
-        if method == "mesh" or not _is_stiff(survey, values, first, tolerance):
-            found = _find_mesh(model, segments, survey, values, first, tolerance)
+        implicit = _if_stiff(survey, values, first, tolerance)
+        stiff = implicit is not None
+        found = _find_mesh(model, segments, survey, values, implicit or first, tolerance, stiff)
         if found is not None:
             grids, info = found
             return mesh.MeshSolver(model, segments, grids, mode, info)
@@ -179,10 +194,9 @@ def choose(
     rough = max(tolerance, 1e-6)
     first = survey(values, "implicit" if method == "implicit" else "explicit", rough)
     if method in ("auto", "adaptive"):
-        method = "implicit" if _is_stiff(survey, values, first, rough) else "explicit"
-        if method == "implicit":
-            # The magnitudes are those of solves that succeed, and the first ones may have failed.
-            first = survey(values, method, rough)
+        implicit = _if_stiff(survey, values, first, rough)
+        method = "explicit" if implicit is None else "implicit"
+        first = implicit or first
     fine = first.fine if first.fine.any() else np.ones_like(first.fine)
     scale = np.median(first.scale[fine], axis=0)
     scale = _bearable(scale, method)
@@ -232,24 +246,29 @@ def _as_values(model: ODEModel, representatives: Mapping[str, Any] | None) -> di
     return {name: jnp.asarray(value) for name, value in values.items()}
 
 
-def _is_stiff(survey: Surveyor, values, first: Survey, rtol: float) -> bool:
-    """Whether an implicit method does with far fewer steps, asked only where many are taken."""
+def _if_stiff(survey: Surveyor, values, first: Survey, rtol: float) -> Survey | None:
+    """Implicit solves, if they do with far fewer steps, asked only where many are taken."""
     if first.fine.any():
         typical = np.median(first.steps[first.fine])
         if np.mean(first.fine) >= 0.5 and typical < MANY_STEPS:
-            return False
+            return None
     implicit = survey(values, "implicit", rtol)
     if np.sum(implicit.fine) > 2 * np.sum(first.fine):
-        return True
+        return implicit
     both = first.fine & implicit.fine
-    return bool(both.any() and np.median(first.steps[both] / implicit.steps[both]) > STIFF)
+    stiff = both.any() and np.median(first.steps[both] / implicit.steps[both]) > STIFF
+    return implicit if stiff else None
 
 
-def _find_mesh(model, segments, survey: Surveyor, values, first: Survey, tolerance: float):
+def _find_mesh(
+    model, segments, survey: Surveyor, values, first: Survey, tolerance: float, stiff: bool
+):
     """(grids, description), or None if no mesh of bearable size is accurate enough."""
-    if not first.fine.any():
+    if not first.fine.any() or (stiff and len(model.states) > MOST_STIFF_STATES):
         return None
-    truth = survey(values, "explicit", min(1e-3 * tolerance, 1e-7), first.scale)
+    method = "implicit" if stiff else "explicit"
+    accuracy = min((1e-2 if stiff else 1e-3) * tolerance, 1e-6 if stiff else 1e-7)
+    truth = survey(values, method, accuracy, _bearable(first.scale, method))
     fine = first.fine & truth.fine
     kept = fine & ~_much_harder(first.steps, fine)
     if not kept.any():
@@ -274,7 +293,7 @@ def _find_mesh(model, segments, survey: Surveyor, values, first: Survey, toleran
         return float(error)
 
     density = [_density(s, t[kept]) for s, t in zip(segments, first.times, strict=True)]
-    best = _search(segments, density, error_on, tolerance)
+    best = _search(segments, density, error_on, tolerance, stiff)
     if best is None:
         return None
     grids, error = best
@@ -288,12 +307,13 @@ def _find_mesh(model, segments, survey: Surveyor, values, first: Survey, toleran
     return grids, info
 
 
-def _search(segments, density, error_on, tolerance):
-    """Scale the density until the error is just below the tolerance; the method has order 5."""
-    fewest = mesh.count(_place(segments, density, 0.0))
+def _search(segments, density, error_on, tolerance, stiff: bool):
+    """Scale the density until the error is just below the tolerance."""
+    power = 1 / (4 if stiff else 5)  # of the method's order
+    fewest = mesh.count(_place(segments, density, 0.0, stiff))
     factor, best, too_coarse = 1.0, None, False
     for _ in range(ROUNDS):
-        grids = _place(segments, density, factor)
+        grids = _place(segments, density, factor, stiff)
         steps = mesh.count(grids)
         if steps > MOST_STEPS:
             break
@@ -306,7 +326,7 @@ def _search(segments, density, error_on, tolerance):
             too_coarse = True
             if best is not None:
                 break
-        change = (error / (0.5 * tolerance)) ** 0.2 if 0 < error < np.inf else 2.0
+        change = (error / (0.5 * tolerance)) ** power if 0 < error < np.inf else 2.0
         if error <= tolerance:
             change = 0.5 if error == 0 else max(0.4, change)
         else:
@@ -335,7 +355,7 @@ def _density(segment: Segment, times: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return nodes, np.concatenate([[0.0], np.cumsum(largest * np.diff(nodes))])
 
 
-def _place(segments, density, factor: float) -> tuple[mesh.Grid, ...]:
+def _place(segments, density, factor: float, stiff: bool) -> tuple[mesh.Grid, ...]:
     """Nodes at equal shares of the density between neighbouring outputs and cuts."""
     grids = []
     for segment, (nodes, total) in zip(segments, density, strict=True):
@@ -348,7 +368,8 @@ def _place(segments, density, factor: float) -> tuple[mesh.Grid, ...]:
             inside = np.interp(inner, total, nodes)
             inside = inside[(inside > stops[i]) & (inside < stops[i + 1])]
             parts += [np.unique(inside), stops[i + 1 : i + 2]]
-        grids.append(mesh.make_grid(segment, _rounded_up(np.concatenate(parts), nodes, total)))
+        placed = _rounded_up(np.concatenate(parts), nodes, total)
+        grids.append(mesh.make_grid(segment, placed, stiff))
     return tuple(grids)
 
 

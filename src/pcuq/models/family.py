@@ -21,6 +21,8 @@ from pcuq.models.ode import ODEModel
 from pcuq.models.segments import find_breaks
 from pcuq.parameters import Parameter
 
+# Representatives that a solver is chosen from, over all members.
+MOST_LANES = 256
 # What a set initial state is called among the parameters of the common model.
 START = "{} at the start"
 
@@ -43,7 +45,13 @@ class Family:
             given = parameters.constrain(jnp.zeros((1, len(parameters))))
             if options.get("method", "auto") == "auto":
                 options["method"] = "adaptive"
-        return self._common.solver(self.x, representatives=self._together(given), **options)
+        together = self._together(given)
+        total = len(next(iter(together.values())))
+        if total > MOST_LANES:
+            # Some of each member: a condition seldom makes a parameter value harder to solve for.
+            some = np.linspace(0, total - 1, MOST_LANES).round().astype(int)
+            together = {name: value[some] for name, value in together.items()}
+        return self._common.solver(self.x, representatives=together, **options)
 
     def solve_tightly(self, values: Mapping[str, Any], tolerance: float):
         """([outputs (R, n, d) of each member], fine (R,)) for natural values {name: (R,)}."""

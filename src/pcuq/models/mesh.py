@@ -1,7 +1,8 @@
 """The frozen mesh: Tsitouras' 5(4) method on steps that were chosen beforehand.
 
-    k_1 = f(t, u),   k_i = f(t + c_i h, u + h Σ_{j<i} a_ij k_j),   u ← u + h Σ_i b_i k_i
+    k_1 = f(t, u),   k_i = f(t + c_i h, u + h Σ_{j<i} a_ij k_j),   u ← u + h Σ_i b_i k_i,
 
+or for stiff models the Rosenbrock method of `rosenbrock.py`.
 On one mesh for all particles the trajectory is a smooth function of the parameters, whose
 derivative is exactly that of the computed value, and it is many times faster than adaptive steps.
 Output times and cuts are nodes of the mesh. Stages never reach over the end of their segment.
@@ -21,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from pcuq.models import base
+from pcuq.models import base, rosenbrock
 from pcuq.models.segments import Advance, Derivative, Segment, Walk, walk
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Grid(NamedTuple):
     times: np.ndarray  # (M, 6) stage times
     steps: np.ndarray  # (M,) step lengths
     rows: np.ndarray  # (len(segment.x),) the outputs' nodes, 0 being the segment's start
+    stiff: bool = False
 
 
 class MeshSolver:
@@ -67,18 +69,19 @@ class MeshSolver:
         return self._solve(values)
 
     def describe(self) -> dict[str, Any]:
-        return {"method": "mesh", "steps": count(self.grids), **self._info}
+        stiff = any(grid.stiff for grid in self.grids)
+        return {"method": "mesh", "steps": count(self.grids), "stiff": stiff, **self._info}
 
 
-def make_grid(segment: Segment, nodes: np.ndarray) -> Grid:
+def make_grid(segment: Segment, nodes: np.ndarray, stiff: bool = False) -> Grid:
     """The grid on `nodes`, which go from the segment's start to its end over all its outputs."""
     steps = np.diff(nodes)
-    times = nodes[:-1, None] + steps[:, None] * NODES
+    times = nodes[:-1, None] + steps[:, None] * (rosenbrock.NODES if stiff else NODES)
     times = np.clip(times, segment.earliest, segment.latest)
-    return Grid(times, steps, np.searchsorted(nodes, segment.x))
+    return Grid(times, steps, np.searchsorted(nodes, segment.x), stiff)
 
 
-def uniform(segments: tuple[Segment, ...], spacing: float) -> tuple[Grid, ...]:
+def uniform(segments: tuple[Segment, ...], spacing: float, stiff: bool = False) -> tuple[Grid, ...]:
     """Equal steps of at most `spacing` between neighbouring outputs and cuts."""
     grids = []
     for segment in segments:
@@ -87,7 +90,7 @@ def uniform(segments: tuple[Segment, ...], spacing: float) -> tuple[Grid, ...]:
             np.linspace(a, b, int(np.ceil((b - a) / spacing - 1e-9)) + 1)[1:]
             for a, b in itertools.pairwise(stops)
         ]
-        grids.append(make_grid(segment, np.concatenate([stops[:1], *parts])))
+        grids.append(make_grid(segment, np.concatenate([stops[:1], *parts]), stiff))
     return tuple(grids)
 
 
@@ -119,6 +122,10 @@ def step(f: Slope, u: Array, times: Array, h: Array) -> Array:
     return u + h * _combine(WEIGHTS, k)
 
 
+def _step(grid: Grid):
+    return rosenbrock.step if grid.stiff else step
+
+
 def _combine(coefficients: tuple[float, ...], k: list[Array]) -> Array:
     return functools.reduce(
         operator.add, [c * ki for c, ki in zip(coefficients, k, strict=True) if c != 0]
@@ -140,7 +147,7 @@ def _advance(grid: Grid, f: Slope, u: Array, mode: str) -> Advance:
 
 def _keep_all(grid: Grid, f: Slope, u: Array, later: np.ndarray, mode: str):
     def body(u, xs):
-        u = step(f, u, *xs)
+        u = _step(grid)(f, u, *xs)
         return u, u
 
     if mode == "reverse":
@@ -157,7 +164,7 @@ def _keep_outputs(grid: Grid, f: Slope, u: Array, later: np.ndarray):
     def body(carry, xs):
         u, kept = carry
         times, h, i = xs
-        u = step(f, u, times, h)
+        u = _step(grid)(f, u, times, h)
         return (u, kept.at[i].set(u)), None
 
     kept = jnp.zeros((len(later) + 1, *u.shape))

@@ -1,0 +1,75 @@
+"""One step for stiff models that needs no iteration: Rodas, a Rosenbrock method of order 4.
+
+With J = ∂f/∂u and W = 1/(γ h) − J at the start of a step, each stage solves one linear system,
+
+    W k_i = f(t + c_i h, u + Σ_{j<i} a_ij k_j) + (1/h) Σ_{j<i} g_ij k_j + h d_i ∂f/∂t,
+
+and u ← u + Σ_j a_6j k_j + k_6. It is L-stable: what decays faster than a step is long is gone
+after it. On a frozen mesh the result is a smooth function of the parameters. Coefficients: Hairer
+and Wanner, Solving Ordinary Differential Equations II, section IV.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+GAMMA = 0.25
+NODES = np.array([0.0, 0.386, 0.21, 0.63, 1.0, 1.0])
+TIME = (0.25, -0.1043, 0.1035, -0.0362, 0.0, 0.0)
+_FIFTH = (1.221224509226641, 6.019134481288629, 12.53708332932087, -0.6878860361058950)
+POSITIONS = (
+    (),
+    (1.544,),
+    (0.9466785280815826, 0.2557011698983284),
+    (3.314825187068521, 2.896124015972201, 0.9986419139977817),
+    _FIFTH,
+    (*_FIFTH, 1.0),
+)
+COUPLINGS = (
+    (),
+    (-5.6688,),
+    (-2.430093356833875, -0.2063599157091915),
+    (-0.1073529058151375, -9.594562251023355, -20.47028614809616),
+    (7.496443313967647, -10.24680431464352, -33.99990352819905, 11.70890893206160),
+    (
+        8.083246795921522,
+        -7.981132988064893,
+        -31.52159432874371,
+        16.31930543123136,
+        -6.058818238834054,
+    ),
+)
+
+
+def step(f: Callable[[Any, Array], Array], u: Array, times: Array, h: Array) -> Array:
+    """One step of length h, with stages at `times`."""
+    jacobian = jax.jacfwd(lambda u: f(times[0], u))(u)
+    slope, in_time = jax.jvp(lambda t: f(t, u), (times[0],), (jnp.ones_like(times[0]),))
+    inverse = _inverse(jnp.eye(len(u)) / (GAMMA * h) - jacobian)
+    k: list[Array] = []
+    at = u
+    for i, (position, coupling) in enumerate(zip(POSITIONS, COUPLINGS, strict=True)):
+        if i > 0:
+            at = u + _combine(position, k)
+            slope = f(times[i], at) + _combine(coupling, k) / h
+        k.append(inverse @ (slope + (h * TIME[i]) * in_time if TIME[i] else slope))
+    return at + k[-1]
+
+
+def _inverse(matrix: Array) -> Array:
+    """Rows are brought to one magnitude first: states may differ by many orders of it."""
+    size = jax.lax.stop_gradient(jnp.max(jnp.abs(matrix), axis=1))
+    return jnp.linalg.inv(matrix / size[:, None]) / size[None, :]
+
+
+def _combine(coefficients: tuple[float, ...], k: list[Array]) -> Array:
+    total = coefficients[0] * k[0]
+    for c, one in zip(coefficients[1:], k[1:], strict=True):
+        total = total + c * one
+    return total
