@@ -92,28 +92,6 @@ class Data:
             outputs=list(outputs),
         )
 
-    def take(self, rows: Any) -> Data:
-        """Some of the rows, by position or by n truth values: to fit these and score the others."""
-        rows = np.arange(self.n)[np.asarray(rows)]
-        if rows.ndim != 1 or not rows.size:
-            raise InputError("`rows` needs positions or truth values that choose at least one row.")
-
-        def of_rows(noise: Noise) -> Noise:
-            scale = noise.scale
-            if callable(scale) or isinstance(scale, str) or np.ndim(scale) < 2:
-                return noise
-            return replace(noise, scale=np.asarray(scale)[rows])
-
-        several = isinstance(self.noise, tuple)
-        noise = tuple(map(of_rows, self.noise)) if several else of_rows(self.noise)
-        return replace(
-            self,
-            y=self.y[rows],
-            x=None if self.x is None else self.x[rows],
-            noise=noise,
-            condition=self.condition[rows],
-        )
-
     @property
     def n(self) -> int:
         return len(self.y)

@@ -76,8 +76,15 @@ class Problem:
             object.__setattr__(self, "nominal", nominal)
 
     def take(self, rows: Any) -> Problem:
-        """The same problem with some rows of its data: to fit these and score the others."""
-        return Problem(self.model, self.data.take(rows), self.kernel, self.conditions, self.nominal)
+        """The problem with some rows of its data, by position or by n truth values.
+
+        To fit some and score the others.
+        """
+        rows = np.arange(self.data.n)[np.asarray(rows)]
+        if rows.ndim != 1 or not rows.size:
+            raise InputError("`rows` needs positions or truth values that choose at least one row.")
+        data = self.data.take(rows)
+        return Problem(self.model, data, self.kernel, self.conditions, self.nominal)
 
     @property
     def parameters(self) -> Parameters:
