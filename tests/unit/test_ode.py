@@ -240,7 +240,8 @@ def test_a_solve_that_never_finishes_ends_and_fails_alone():
 @pytest.mark.slow
 def test_a_stiff_model_goes_to_the_implicit_method():
     x = np.linspace(0, 2000, 21)
-    solver = van_der_pol().solver(x, {"mu": np.array([900.0, 1000.0, 1100.0])})
+    representatives = {"mu": np.array([900.0, 1000.0, 1100.0])}
+    solver = van_der_pol().solver(x, representatives, method="adaptive", tolerance=1e-6)
     assert solver.describe()["method"] == "implicit"
     w, ok = jax.jit(solver)({"mu": jnp.array(1000.0)})
     assert ok

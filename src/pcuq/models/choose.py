@@ -38,7 +38,7 @@ STIFF = 50
 # Representatives that need this many times the steps of nine in ten others do not count.
 MUCH_HARDER = 4
 # A solve that takes more steps is given up where a solver is chosen.
-SURVEY_STEPS = 4096
+SURVEY_STEPS = 8192
 # With more, the matrices of a stiff mesh cost more than adaptive steps, which factor them seldom.
 MOST_STIFF_STATES = 40
 ROUNDS = 8
