@@ -82,7 +82,7 @@ def integrate(
     scale: Any,
     mode: str = "forward",
     keep_steps: bool = False,
-    most_steps: int | None = None,
+    most_steps: int | None = None,  # of an explicit method
 ) -> Walk:
     """The trajectory of one particle; extras: (number of steps, their end times if kept)."""
     fine = jnp.bool_(True)
@@ -271,5 +271,4 @@ def _controller(segment: Segment, method: str, rtol: Any):
 def _most_steps(segment: Segment, method: str, given: int | None) -> int:
     if method == "explicit":
         return given or EXPLICIT_STEPS
-    # Its steps are long: a solve that needs a quarter as many is as hopeless as an explicit one.
-    return (IMPLICIT_STEPS if given is None else given // 4) + 4 * len(segment.x)
+    return IMPLICIT_STEPS + 4 * len(segment.x)

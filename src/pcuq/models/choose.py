@@ -37,7 +37,7 @@ MANY_STEPS = 2000
 STIFF = 50
 # Representatives that need this many times the steps of nine in ten others do not count.
 MUCH_HARDER = 4
-# A solve that takes more steps is given up where a solver is chosen.
+# An explicit solve that takes more steps is given up where a solver is chosen.
 SURVEY_STEPS = 8192
 # With more, the matrices of a stiff mesh cost more than adaptive steps, which factor them seldom.
 MOST_STIFF_STATES = 40
@@ -120,7 +120,7 @@ def _fill(leaf, lanes: int):
 
 
 def surveyor_of(model: ODEModel, x: np.ndarray, most_steps: int | None = None) -> Surveyor:
-    """Made once for a model, times and number of steps after which a solve is given up."""
+    """Made once for a model, times and number of explicit steps after which a solve is given up."""
     known = model.__dict__.setdefault("_surveyors", {})
     key = (x.tobytes(), most_steps)
     if key not in known:
