@@ -56,7 +56,7 @@ def on_mesh(model, x, spacing, mode="forward"):
 def orders(model, values, exact):
     errors = []
     for i in range(4):
-        w, ok = on_mesh(model, X, 0.25 / 2**i)(values)
+        w, ok = on_mesh(model, X, 0.125 / 2**i)(values)
         assert ok
         errors.append(np.max(np.abs(w[:, 0] - exact)))
     return np.log2(np.array(errors[:-1]) / errors[1:])
