@@ -6,8 +6,10 @@ import petab_text as pt
 import pytest
 import sbml_text as sb
 from scipy import stats
+from typer.testing import CliRunner
 
 import pcuq
+from pcuq import cli
 from pcuq.likelihood import predictions
 
 
@@ -263,6 +265,17 @@ def test_a_malformed_problem_is_refused_in_one_sentence(tmp_path, kind):
         load(tmp_path, **changes)
     assert "\n" not in str(caught.value)
     assert "Traceback" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_malformed_problem_ends_the_command_with_code_two(tmp_path, kind):
+    path = pt.write(tmp_path, pt.V1, **BAD[kind][0])
+    result = CliRunner().invoke(cli.app, ["fit", str(path), "--out", str(tmp_path / "run.nc")])
+    assert result.exit_code == 2, result.output
+    assert result.stderr.strip()
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    assert not (tmp_path / "run.nc").exists()
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
