@@ -203,7 +203,7 @@ BAD = {
     "unknown condition": (table("measurements", ROW, "obs_a\tc9\t0\t1\n"), "condition 'c9'"),
     "unknown id": (table("observables", "A\t0.5", "A*zz\t0.5"), "names 'zz'"),
     "unknown noise id": (table("observables", "A\t0.5", "A\tss"), "names 'ss'"),
-    "unknown target": ({"conditions": "conditionId\tq\nc0\tzz\n"}, "'zz'"),
+    "unknown value": ({"conditions": "conditionId\tB\nc0\tzz\n"}, "'zz'"),
     "duplicate parameter": (table("parameters", "k2\t", "k1\t"), "'k1'"),
     "duplicate condition": ({"conditions": "conditionId\nc0\nc0\n"}, "'c0'"),
     "unknown function": (table("observables", "A\t0.5", "foo(A)\t0.5"), "foo"),
