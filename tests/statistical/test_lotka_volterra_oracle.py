@@ -64,8 +64,27 @@ def grid(box, inside=45, outside=(50, 60)):
     volumes = width_c * width_d * share / parts**2
     middles, volumes = middles[~inside_box], volumes[~inside_box]
     points = np.concatenate([fine, middles])
+    sides = np.repeat([[width_c, width_d]], len(points), axis=0)
     volumes = np.concatenate([np.full(len(fine), width_a * width_b), volumes])
     near = np.arange(len(points)) < len(fine)
+    return points, volumes, near, sides
+
+
+def refined(box, points, volumes, near, sides, weights, parts=3):
+    """Cells outside the box that hold some of Q, or lie beside one that does, cut up.
+
+    Q may have modes there that are narrower than a coarse cell.
+    """
+    apart = np.abs(points[:, None] - points[~near & (weights > 2e-5)][None]) / sides[:, None]
+    cut = ~near & np.any(np.all(apart < 1.1, axis=-1), axis=1)
+    offset = (np.arange(parts) + 0.5) / parts - 0.5
+    offsets = np.stack(np.meshgrid(offset, offset, indexing="ij"), -1).reshape(-1, 2)
+    new = (points[cut][:, None] + sides[cut][:, None] * offsets).reshape(-1, 2)
+    outside = ~within(new, box)
+    points = np.concatenate([points[~cut], new[outside]])
+    share = np.repeat(volumes[cut] / parts**2, parts**2)[outside]
+    volumes = np.concatenate([volumes[~cut], share])
+    near = np.concatenate([near[~cut], np.zeros(outside.sum(), bool)])
     return points, volumes, near
 
 
@@ -86,12 +105,15 @@ def compare(seed, misspecified, lam, cut=None, size=None):
     box = [(-2.8, -1.2), (-5.4, -2.8)]
     if not misspecified:
         box = [(best[0] - 0.4, best[0] + 0.4), (best[1] - 0.9, best[1] + 0.9)]
-        points, volumes, near = grid(box, **cut)
+        points, volumes, near, _ = grid(box, **cut)
         weights = np.asarray(pcuq.solve_on_grid(problem, lam, points, volumes))
         _, sd = moments(points[near], weights[near])
         box = [(best[i] - 5 * sd[i], best[i] + 5 * sd[i]) for i in range(2)]
-    points, volumes, near = grid(box, **cut)
+    points, volumes, near, sides = grid(box, **cut)
     weights = np.asarray(pcuq.solve_on_grid(problem, lam, points, volumes))
+    if not cut:
+        points, volumes, near = refined(box, points, volumes, near, sides, weights)
+        weights = np.asarray(pcuq.solve_on_grid(problem, lam, points, volumes))
     exact = (weights[near].sum(), *moments(points[near], weights[near]))
 
     fit = pcuq.fit(problem, regularisation=lam, particles=50, seed=seed, **size)
