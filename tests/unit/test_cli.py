@@ -99,6 +99,21 @@ def test_an_intervention_changes_the_prediction(fitted):
     assert np.allclose(means("--do", "slope=2", "--do", "slope+=1"), [3.0, 6.0])
 
 
+def test_score_tells_how_well_a_second_problem_is_predicted(fitted, tmp_path):
+    problem, run, _ = fitted
+    later, figure = tmp_path / "later.py", tmp_path / "scores.png"
+    later.write_text(LINE.replace("1.7", "1.8"))
+    common = ("score", run, later, "--problem", problem)
+    table = invoke(*common, "--out", figure)
+    assert table.exit_code == 0, table.stderr
+    assert "crps" in table.stdout and "pcuq" in table.stdout
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    said = json.loads(invoke(*common, "--json").stdout)
+    assert 0 <= said["pcuq"]["scores"]["all"]["coverage"]["0.9"] <= 1
+    alone = invoke("score", run, "--problem", problem)
+    assert alone.exit_code == 2 and "after it the held-out problem" in alone.stderr
+
+
 def test_predict_refuses_another_problem(fitted, tmp_path):
     _, run, _ = fitted
     other = tmp_path / "other.py"

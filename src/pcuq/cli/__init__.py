@@ -15,6 +15,7 @@ COMMANDS = (
     "fit",
     "predict",
     "report",
+    "score",
     "explore",
     "bench",
 )
