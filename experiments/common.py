@@ -43,7 +43,7 @@ def external_data() -> Path:
     folder = Path(os.environ.get("PCUQ_EXTERNAL_DATA", ""))
     if not os.environ.get("PCUQ_EXTERNAL_DATA") or not (folder / "petab").is_dir():
         sys.exit(
-            "set PCUQ_EXTERNAL_DATA to a folder with `petab/` in it: see experiments/README.md"
+            "set PCUQ_EXTERNAL_DATA to a folder with `petab/` in it: see experiments/case-studies.md"
         )
     return folder
 
