@@ -42,9 +42,7 @@ def external_data() -> Path:
     """The folder of published problems, named by PCUQ_EXTERNAL_DATA."""
     folder = Path(os.environ.get("PCUQ_EXTERNAL_DATA", ""))
     if not os.environ.get("PCUQ_EXTERNAL_DATA") or not (folder / "petab").is_dir():
-        sys.exit(
-            "set PCUQ_EXTERNAL_DATA to a folder with `petab/` in it: see experiments/case-studies.md"
-        )
+        sys.exit("set PCUQ_EXTERNAL_DATA to a folder with `petab/` in it: see case-studies.md")
     return folder
 
 
