@@ -190,8 +190,8 @@ class Settings(NamedTuple):
     warmup: int
     draws: int
     thin: int
-    rounds: int  # how often the draws may be doubled
     seed: int
+    rounds: int = 0  # how often the draws may be doubled
 
 
 def _settings(

@@ -42,7 +42,7 @@ def test_a_regularisation_that_cannot_be_chosen_is_asked_for_by_name():
         ({"draws": 2}, "`draws`"),
         ({"seed": -1}, "`seed`"),
         ({"sampler": "gibbs"}, "`sampler`"),
-        ({"method": "bayes", "sampler": "ensemble"}, "`sampler`"),
+        ({"method": "bayes", "sampler": "flow"}, "`sampler`"),
         ({"method": "mmd-bayes", "beta": 0}, "`beta`"),
     ],
 )
