@@ -26,11 +26,6 @@ def location_problem(y=(-0.9, 0.2, 0.4, 1.1)) -> pcuq.Problem:
     return pcuq.Problem(model, pcuq.Data(np.array(y)[:, None], noise=0.5))
 
 
-def test_a_regularisation_that_cannot_be_chosen_is_asked_for_by_name():
-    with pytest.raises(pcuq.InputError, match="`regularisation`"):
-        pcuq.fit(location_problem())
-
-
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
