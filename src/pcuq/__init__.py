@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pcuq.calibrate import calibrate, select_by_score
+    from pcuq.check import Check, check
     from pcuq.data import Data
     from pcuq.errors import ComputationError, InputError
     from pcuq.exact import solve_on_grid
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         Poisson,
         StudentT,
     )
+    from pcuq.null import Null, load_null
     from pcuq.objective import joint_log_density, kappa, mmd2
     from pcuq.parameters import Parameter
     from pcuq.predict import Prediction, prior_predictive
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Check",
     "ComputationError",
     "CustomNoise",
     "Data",
@@ -64,6 +67,7 @@ __all__ = [
     "LogNormal",
     "MaternKernel",
     "NegativeBinomial",
+    "Null",
     "ODEModel",
     "Parameter",
     "Poisson",
@@ -72,12 +76,14 @@ __all__ = [
     "RationalQuadraticKernel",
     "StudentT",
     "calibrate",
+    "check",
     "fit",
     "from_petab",
     "from_sbml",
     "joint_log_density",
     "kappa",
     "load",
+    "load_null",
     "log_likelihood",
     "mmd2",
     "prior_predictive",
@@ -89,6 +95,7 @@ __all__ = [
 # and what needs an extra is not looked for before it is used.
 _HOMES = {
     "calibrate": ("calibrate", "select_by_score"),
+    "check": ("Check", "check"),
     "data": ("Data",),
     "errors": ("ComputationError", "InputError"),
     "exact": ("solve_on_grid",),
@@ -116,6 +123,7 @@ _HOMES = {
         "Poisson",
         "StudentT",
     ),
+    "null": ("Null", "load_null"),
     "objective": ("joint_log_density", "kappa", "mmd2"),
     "parameters": ("Parameter",),
     "predict": ("Prediction", "prior_predictive"),
