@@ -33,6 +33,7 @@ from pcuq.start import Start
 from pcuq.synthetic import with_synthetic_data
 
 VERSION = 1  # of the figures: another one cannot be compared
+DATA_SEED = 2**20  # apart from the seeds of runs
 MOST_FAILED = 0.1
 SAME = 1e-3  # of predictions, relative to the largest of the output
 
@@ -141,7 +142,9 @@ def simulate(
     tell: Tell,
 ) -> Null:
     """Data from the best fit, `replicates` times, each fitted by both methods and compared."""
-    copies = with_synthetic_data(problem, start.best, [seed + r + 1 for r in range(replicates)])
+    # Data must not come from the random numbers that a run begins with.
+    seeds = [DATA_SEED * (seed + 1) + r for r in range(replicates)]
+    copies = with_synthetic_data(problem, start.best, seeds)
     done, lock = [0], Lock()
 
     def one(number: int) -> Figures | None:
