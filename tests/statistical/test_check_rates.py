@@ -33,7 +33,7 @@ def line(seed, bend=0.0):
 
 @pytest.fixture(scope="module")
 def null():
-    return pcuq.check(line(1000), 59, regularisation=3e-4).null
+    return pcuq.check(line(1000), 59, regularisation=1e-4).null
 
 
 @pytest.fixture(scope="module")

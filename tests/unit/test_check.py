@@ -21,7 +21,7 @@ from pcuq.refits import on_noise_scale, pair_integrals
 from pcuq.start import climber, starting_fit
 from pcuq.synthetic import with_synthetic_data
 
-LAM = 3e-4  # the fit is then worth some fifty nats
+LAM = 1e-4  # the fit is then worth some 160 nats, and none of Q falls back to the prior
 REPLICATES = 19
 FILE = """
 import numpy as np
@@ -125,7 +125,7 @@ def test_a_right_model_is_not_rejected_and_a_wrong_one_is(checked, bent):
     assert "wrong" in bent.verdict and "from" in bent.verdict
 
 
-def test_bands_should_be_wider_where_the_model_is_wrong(checked, bent):
+def test_bands_should_be_wider_where_the_model_is_wrong(bent):
     ratio, low, high = bent.wider["overall"]
     assert 0.8 < low < high < 1.5
     assert ratio > high
@@ -168,7 +168,7 @@ def test_a_null_of_something_else_is_refused(checked, tmp_path):
         pcuq.check(line(model=curve), null=checked.null)
     with pytest.raises(InputError, match="another design"):
         pcuq.check(line(n=29), null=checked.null)
-    with pytest.raises(InputError, match=r"simulated with λ = 0\.0003"):
+    with pytest.raises(InputError, match=r"simulated with λ = 0\.0001"):
         pcuq.check(line(), null=checked.null, regularisation=1e-3)
     with pytest.raises(InputError, match="there is no file"):
         pcuq.check(line(), null=tmp_path / "none.npz")
@@ -193,7 +193,7 @@ def test_what_cannot_be_checked_is_refused():
 def test_residuals_of_log_normal_noise_are_on_the_log_scale():
     problem = pcuq.Problem(
         pcuq.FunctionModel(lambda x, p: [p["a"]], {"a": pcuq.Parameter("log")}, ("y",)),
-        pcuq.Data(np.array([[1.0], [np.nan]]), np.arange(2.0), pcuq.LogNormal(0.1)),
+        pcuq.Data(np.array([[1.0], [2.0]]), np.arange(2.0), pcuq.LogNormal(0.1)),
     )
     found = on_noise_scale(problem, np.array([[np.e], [np.nan]]))
     np.testing.assert_allclose(found, [[1.0], [np.nan]])
