@@ -297,10 +297,14 @@ def _lams(value: float) -> np.ndarray:
 
 
 def _predictor(problem: Problem, start: Start, seed: int) -> Predictor:
+    return problem.predictor(representatives(problem, start, seed), tolerance=MESH_TOLERANCE)
+
+
+def representatives(problem: Problem, start: Start, seed: int) -> Float[np.ndarray, "R p"]:
+    """Points for which the mesh must be good: about the fit, and all over the prior."""
     particles = starting_particles(problem, start, jax.random.key(seed), PARTICLES)
     prior = np.asarray(problem.parameters.sample(jax.random.key(0), (80,)))
-    representatives = np.concatenate([start.thetas[:4], particles[:44], prior])
-    return problem.predictor(representatives, tolerance=MESH_TOLERANCE)
+    return np.concatenate([start.thetas[:4], particles[:44], prior])
 
 
 def split(data: Data, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

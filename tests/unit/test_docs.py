@@ -16,8 +16,8 @@ from pcuq import cli, plots, report
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-# A fit takes a quarter of a minute or more, most of it compiling.
-FITS = re.compile(r"pcuq\.fit\(|pcuq fit ")
+# A fit or a check takes a quarter of a minute or more, most of it compiling.
+FITS = re.compile(r"pcuq\.(fit|check)\(|pcuq (fit|check) ")
 # Enough to see that a command runs; the text shows what a person would type.
 FEW = ["--particles", "4", "--warmup", "8", "--draws", "8"]
 

@@ -14,6 +14,7 @@ COMMANDS = (
     "demo",
     "fit",
     "predict",
+    "check",
     "report",
     "score",
     "explore",

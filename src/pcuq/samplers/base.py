@@ -16,6 +16,7 @@ results do not depend on how the run is cut into chunks, or systems are shared o
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable
@@ -221,6 +222,13 @@ class Crew:
         self._init = Program(jax.vmap(sampler.init, in_axes=(0, None, 0)))
         self._advance = Program(_advance(sampler, most))
         self.states: list[Any] = [None] * workers
+
+    def another(self, seed: int) -> Crew:
+        """A crew for another run, which shares the compiled programs of this one."""
+        other = copy.copy(self)
+        other.key, other.iteration = jax.random.key(seed), 0
+        other.states = [None] * len(self.groups)
+        return other
 
     def begin(self, thetas, tuning, log_steps) -> None:
         """The states at these positions (S, N, p), with this tuning from now on."""
