@@ -16,6 +16,7 @@ COMMANDS = (
     "predict",
     "report",
     "explore",
+    "study",
     "bench",
 )
 for _name in COMMANDS:
