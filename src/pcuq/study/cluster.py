@@ -7,6 +7,7 @@ on another, and is given up when that has happened several times: then the task 
 from __future__ import annotations
 
 import logging
+import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -98,7 +99,7 @@ def results(
         return future
 
     waiting: dict[Any, tuple[int, int]] = {}
-    done = distributed.as_completed([submit(number, 1) for number in numbers])
+    done = distributed.as_completed([submit(number, 1) for number in numbers], loop=client.loop)
     for future in done:
         number, attempt = waiting.pop(future.key)
         if future.status == "finished":
@@ -129,12 +130,13 @@ def results(
 
 def _environment() -> dict[str, str]:
     """Workers find what was compiled before where this process finds it."""
-    import jax
-
-    folder = jax.config.read("jax_compilation_cache_dir")
+    jax = sys.modules.get("jax")
+    if jax is None:  # then nothing was said but in the environment, which they have too
+        return {}
+    folder = jax.config.jax_compilation_cache_dir
     if not folder:
         return {}
-    least = jax.config.read("jax_persistent_cache_min_compile_time_secs")
+    least = jax.config.jax_persistent_cache_min_compile_time_secs
     return {
         "JAX_COMPILATION_CACHE_DIR": str(folder),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": str(least),

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from pcuq.errors import InputError
-from pcuq.study import cluster, work
+from pcuq.study import cluster
 from pcuq.study.cluster import Died
-from pcuq.study.figure import draw
 from pcuq.study.plan import Plan
 from pcuq.study.store import Store, write_json
 from pcuq.study.summary import flat, rows, summary, table
@@ -36,13 +35,14 @@ def run(
     scheduler: str | None = None,
     retry_failed: bool = False,
     listen: Listener = lambda step: None,
-    prepare: Callable[..., dict[str, Any]] = work.prepare,
-    task: Callable[..., dict[str, Any]] = work.run_task,
+    prepare: Callable[..., dict[str, Any]] | None = None,
+    task: Callable[..., dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Run what is left of a study, write its tables and figure, and return the summary.
 
     `workers`: processes on this machine, one per core by default. `scheduler`: the address of a
     Dask cluster to use instead. `retry_failed`: run tasks again that ended with an error.
+    `prepare` and `task`: in place of those of `pcuq.study.work`.
     """
     if workers is not None and scheduler is not None:
         raise InputError("give the number of workers or the address of a scheduler, not both.")
@@ -69,6 +69,10 @@ def run(
 
 def _work(client, plan: Plan, store: Store, records, numbers, listen, prepare, task) -> None:
     """Fill the store with what is missing."""
+    if prepare is None or task is None:
+        from pcuq.study import work
+
+        prepare, task = prepare or work.prepare, task or work.run_task
     said = plan.to_dict()
     total = len(plan.tasks())
 
@@ -106,6 +110,8 @@ def _died(plan: Plan, number: int, attempts: int) -> dict[str, Any]:
 
 
 def _finish(plan: Plan, store: Store, records, prepared) -> dict[str, Any]:
+    from pcuq.study.figure import draw
+
     ordered = [records[number] for number in sorted(records)]
     found = summary(plan, ordered, prepared)
     folder = store.folder
