@@ -43,7 +43,7 @@ def kept(out: Path) -> dict[str, str]:
 def local():
     """A cluster of two workers on this machine, as one that runs elsewhere would be used."""
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1"
+        n_workers=2, threads_per_worker=1, dashboard_address="127.0.0.1:0", host="127.0.0.1"
     ) as cluster:
         yield cluster
 

@@ -65,7 +65,9 @@ def connected(workers: int, scheduler: str | None = None) -> Iterator[Any]:
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
+            # A share per core may be less than JAX needs, and a worker over it would be killed.
+            memory_limit=0,
             silence_logs=logging.CRITICAL,
             env=_environment(),
         ) as cluster,

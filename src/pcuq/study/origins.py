@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from pcuq.errors import InputError
-from pcuq.fit import LENGTHS, METHODS
+from pcuq.fit import LENGTHS
 from pcuq.io.source import PETAB, PYTHON, petab_source, text_digest
 from pcuq.objective import check_regularisation
 from pcuq.result import versions
-from pcuq.study.plan import MOST_TASKS, Origin, Plan, Setting, settings_of
-from pcuq.study.worlds import ZOO, read_world, world_of
+from pcuq.study.plan import METHODS, MOST_TASKS, Origin, Plan, Setting, settings_of
+from pcuq.study.worlds import ZOO, read_world
 
 # With two parameters parallel MALA is as good as NUTS, and compiles sooner.
 QUICK = {"sampler": "mala", "particles": 10, "warmup": 1000, "draws": 500, "thin": 4}
@@ -56,7 +56,6 @@ def make_plan(
     origin = read_origin(problem)
     world = read_world(origin, scored)
     origin = replace(origin, fingerprint=world.problem.fingerprint)
-    world = world_of(origin, scored)
     lam = ZOO.get(origin.name, "auto") if regularisation is None else regularisation
     own = world.problem.kernel.combine
     plan = Plan(
