@@ -296,8 +296,8 @@ def test_a_worker_without_the_file_reads_its_text_and_refuses_other_data(line):
 def test_lotka_volterra_is_scored_beyond_its_data_and_counts_redrawn_paths():
     world = LotkaVolterra()
     anchors, kernel = world.anchors(0), world.problem.kernel
-    made = [world.replicate("misspecified", seed, anchors, kernel, 1.0) for seed in range(3)]
-    assert sum(one.exploded_paths for one in made) > 0
+    made = [world.replicate("misspecified", seed, anchors, kernel, 1.0) for seed in (0, 4)]
+    assert [one.exploded_paths for one in made] == [0, 1]
     x = made[0].targets[0].x
     assert x.min() > 60 and x.max() == 90
     assert [len(world.rows(size)) for size in (0.5, 2, 10)] == [31, 121, 601]

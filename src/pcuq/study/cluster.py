@@ -10,6 +10,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -51,7 +52,7 @@ def connected(workers: int, scheduler: str | None = None) -> Iterator[Any]:
         with client:
             yield client
         return
-    import dask
+    from dask import config
 
     # One task at a time is with a worker, so that its death is counted against no other.
     known = {
@@ -59,7 +60,7 @@ def connected(workers: int, scheduler: str | None = None) -> Iterator[Any]:
         "distributed.scheduler.allowed-failures": ATTEMPTS - 1,
     }
     with (
-        dask.config.set(known),
+        config.set(known),
         distributed.LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
@@ -107,7 +108,7 @@ def results(
         if future.status == "finished":
             try:
                 result = future.result()
-            except (distributed.client.FutureCancelledError, OSError):
+            except (CancelledError, OSError):
                 result = None  # the worker died after it was done and before it could tell
             if result is not None:
                 yield number, result

@@ -184,7 +184,7 @@ def compilations() -> tuple[int, float]:
     return int(_compilations[0]), float(_compilations[1])
 
 
-def _heard(event: str, seconds: float, **_: Any) -> None:
+def _heard(event: str, duration_secs: float, **kwargs: str | int) -> None:
     if event == COMPILED:
         _compilations[0] += 1
-        _compilations[1] += seconds
+        _compilations[1] += duration_secs

@@ -74,7 +74,7 @@ class World(Protocol):
 class LotkaVolterra:
     """Both truths of `pcuq.zoo.lotka_volterra`, scored where no data are: 60 < x ≤ 90."""
 
-    cases = CASES
+    cases: tuple[str, ...] = CASES
 
     def __init__(self, times: tuple[float, ...] | None = None):
         if times is not None:
@@ -122,10 +122,10 @@ class FileWorld:
 
     def __init__(self, problem: Problem, names: dict[str, Any], times: tuple[float, ...] | None):
         self.problem = problem
-        self.truth = names.get("truth")
+        self.truth: Any = names.get("truth")
         self.truth_parameters = names.get("truth_parameters")
         self.times = None if times is None else np.asarray(times, dtype=float)
-        self.cases = (WELL,) if self.truth is None else CASES
+        self.cases: tuple[str, ...] = (WELL,) if self.truth is None else CASES
         if self.times is not None and (problem.data.x is None or problem.data.x.ndim > 1):
             raise InputError("--times needs data with one covariate: leave it out.")
         if callable(self.truth) and not hasattr(self.truth, "solver"):
@@ -181,7 +181,7 @@ class FileWorld:
         scored = self._scored("")
         grid, where = np.unique(np.concatenate([data.x, scored]), axis=0, return_inverse=True)
         rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(3,)))
-        values = np.asarray(self.truth(grid, rng), dtype=float)  # pyright: ignore[reportOptionalCall]
+        values = np.asarray(self.truth(grid, rng), dtype=float)
         if values.shape != (len(grid), data.d) or not np.isfinite(values).all():
             raise InputError(
                 f"`truth` needs to give finite numbers of shape {(len(grid), data.d)}: got shape "
@@ -196,7 +196,7 @@ class FileWorld:
         data = replace(data, y=y)
         return Problem(problem.model, data, kernel, _conditions(problem), problem.nominal)
 
-    def _scored(self, label: str):
+    def _scored(self, label: str) -> Any:
         if self.times is not None:
             return self.times
         data = self.problem.data
