@@ -367,10 +367,9 @@ def test_numbers_do_not_depend_on_the_workers_who_compile_once_each(line, tmp_pa
     assert found[0] == found[1]
     assert not any("error" in record for record in found[0])
     assert {len({one["pid"] for one in records}) for records in runs} == {1, 2}
-    # In the first run one worker did it all: the second replicate finds what the first compiled.
-    first, second = (runs[0][:6], runs[0][6:])
-    seconds = [sum(one["compile_seconds"] for one in part) for part in (first, second)]
-    assert seconds[1] < 0.1 * seconds[0]
+    # In the first run one worker did it all: the second replicate finds nearly all compiled.
+    first, second = (sum(one["compiled"] for one in part) for part in (runs[0][:6], runs[0][6:]))
+    assert second < 0.25 * first
 
 
 @pytest.mark.slow
