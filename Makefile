@@ -4,7 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := dev,arviz,petab,explore,docs
+EXTRAS := dev,arviz,petab,study,explore,docs
 
 # The newest Python that is old enough for the pins and can make a venv.
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \

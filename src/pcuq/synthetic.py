@@ -60,3 +60,9 @@ def _copy(problem: Problem, y: np.ndarray) -> Problem:
     return Problem(
         problem.model, replace(problem.data, y=y), problem.kernel, conditions, problem.nominal
     )
+
+
+@x64
+def with_data_around(problem: Problem, outputs: Float[np.ndarray, "n d"], seed: int) -> Problem:
+    """A copy of the problem whose data scatter around given outputs, by noise of known scale."""
+    return _copy(problem, _draw(problem, outputs, problem.scale.static, seed))

@@ -18,6 +18,7 @@ COMMANDS = (
     "report",
     "score",
     "explore",
+    "study",
     "bench",
 )
 for _name in COMMANDS:
