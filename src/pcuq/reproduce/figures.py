@@ -1,0 +1,180 @@
+"""What the figures of all experiments share: files, warnings, two species in one panel, traces.
+
+Nothing rests on colour alone: species differ by line and hatching, methods by marker, and every
+panel has a title in words. A panel drawn from a fit that is not to be trusted says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+
+from pcuq.functionals import Prediction
+from pcuq.plots import Style, plot_bands
+from pcuq.result import Fit
+
+# Of the first and second output, or parameter, of a panel.
+FIRST = Style("#0072B2", "-", "o", None)
+SECOND = Style("#D55E00", "--", "^", "////")
+PAIR = (FIRST, SECOND)
+MOST_PATHS, MOST_POINTS = 30, 800  # of a trace: more cannot be told apart
+DISTRUST = "not converged, do not trust"
+
+
+@contextmanager
+def drawing():
+    """The look that all figures have."""
+    with matplotlib.rc_context(
+        {
+            "font.size": 8,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "hatch.linewidth": 0.4,
+        }
+    ):
+        yield
+
+
+def save(figure: Figure, out: Path, name: str) -> list[str]:
+    """Write `name`.png and `name`.pdf; return their names."""
+    names = [f"{name}.png", f"{name}.pdf"]
+    for file in names:
+        figure.savefig(out / file, dpi=150)
+    return names
+
+
+def grid(rows: int, columns: int, width: float = 3.0, height: float = 2.4, **options):
+    """A figure and its panels (rows, columns)."""
+    figure = Figure(figsize=(width * columns, height * rows + 0.4), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def legend(figure: Figure, panels: Sequence[Axes], columns: int = 6) -> None:
+    """One legend below, with each label of the panels once."""
+    handles, labels = [], []
+    for ax in panels:
+        for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
+            if label not in labels:
+                handles.append(handle)
+                labels.append(label)
+    made = figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
+    for handle in made.legend_handles:
+        if isinstance(handle, PathCollection):  # points are drawn faint where there are many
+            handle.set_alpha(1.0)
+
+
+def warn(ax: Axes, fits: Mapping[str, Fit] | Sequence[tuple[str, Fit]]) -> None:
+    """Say on the panel which of its fits are not to be trusted."""
+    pairs = fits.items() if isinstance(fits, Mapping) else fits
+    doubtful = [name for name, fitted in pairs if not fitted.trusted]
+    if doubtful:
+        ax.text(
+            0.02,
+            0.98,
+            f"{DISTRUST}:\n{', '.join(doubtful)}",
+            transform=ax.transAxes,
+            verticalalignment="top",
+            fontsize=6.5,
+            fontweight="bold",
+            zorder=10,
+            bbox={"facecolor": "white", "edgecolor": "black", "linewidth": 0.6, "alpha": 0.85},
+        )
+
+
+def species_panel(
+    ax: Axes, prediction: Prediction, data: Any, last_datum: float, bands: bool = True
+) -> None:
+    """Bands of 50 % and 90 % of two outputs, with their truth and data, in one panel."""
+    for column, (output, style) in enumerate(zip(prediction.outputs, PAIR, strict=True)):
+        plot_bands(
+            ax,
+            prediction,
+            output,
+            levels=(0.9, 0.5) if bands else (),
+            style=style,
+            label=f"{output}: predicted median",
+        )
+        ax.plot(
+            data.truth_times,
+            data.truth[:, column],
+            color="black",
+            linestyle=style.line,
+            linewidth=0.9,
+            label=f"{output}: truth",
+        )
+        ax.plot(
+            data.times,
+            data.y[:, column],
+            linestyle="",
+            marker=".x"[column],
+            color="black",
+            markersize=2.5,
+            markeredgewidth=0.5,
+            alpha=0.6,
+            label=f"{output}: data",
+        )
+    ax.axvline(last_datum, color="grey", linewidth=0.8, linestyle="-.")
+    # Bands may reach far beyond what happens: the truth sets the scale.
+    ax.set_ylim(min(0.0, data.truth.min()) - 2, 1.6 * data.truth.max())
+
+
+def trace_panel(ax: Axes, fitted: Fit, most: int = MOST_PATHS) -> None:
+    """Paths of θ, warm-up included and marked: one style per parameter."""
+    tree = fitted.tree
+    kept = tree["unconstrained_posterior"]
+    warm = tree.get("warmup_unconstrained_posterior")
+    for k, (name, style) in enumerate(zip(fitted.parameters, PAIR, strict=True)):
+        paths = kept[name].transpose("chain", "draw").to_numpy()
+        before = paths[:, :0] if warm is None else warm[name].transpose("chain", "draw").to_numpy()
+        whole = np.concatenate([before, paths], axis=1)
+        every = max(1, whole.shape[1] // MOST_POINTS)
+        x = np.arange(0, whole.shape[1], every)
+        for path in whole[:most]:
+            ax.plot(
+                x,
+                path[::every],
+                color=style.colour,
+                linewidth=0.5,
+                alpha=0.7,
+                linestyle="-" if k == 0 else (0, (3, 1)),
+                rasterized=True,
+            )
+        ax.plot([], [], color=style.colour, linestyle=style.line, label=f"θ{'₁₂'[k]}, logit {name}")
+    if warm is not None:
+        ax.axvline(before.shape[1], color="black", linewidth=0.8, linestyle="-.")
+    ax.set_xlabel("retained iteration; kept after the line")
+
+
+def plot_calibration(axes: Sequence[Axes], calibration: Mapping[str, Any]) -> Sequence[Axes]:
+    """Spread of Q and the share outside the part that fits against λ, on two Axes.
+
+    Grey: single simulated sets. λ★ is the largest λ at which both are below their bounds.
+    """
+    lams = np.asarray(calibration["lams"])
+    spread, share = (np.asarray(calibration[key], dtype=float) for key in ("spread", "outside"))
+    bayes, floor = float(np.mean(calibration["bayes_spread"])), calibration["floor"]
+    above, below = axes
+    for ax, curves, style in ((above, spread, FIRST), (below, share, SECOND)):
+        ax.plot(lams, curves.T, color="0.75", linewidth=0.8)
+        ax.plot(lams, curves.mean(axis=0), color=style.colour, linestyle=style.line, marker="o",
+                markersize=3, label="PCUQ, mean")  # fmt: skip
+        ax.axvline(calibration["regularisation"], color="black", linewidth=1, linestyle="-.",
+                   label=f"λ★ = {calibration['regularisation']:.2g}")  # fmt: skip
+        ax.set(xscale="log", xlabel="λ")
+    above.axhline(bayes, color="#009E73", linestyle=":", label=f"Bayes: {bayes:.2g}")
+    above.axhline(floor, color="0.4", linestyle=(0, (1, 2)), label=f"floor: {floor:.2g}")
+    above.axhline(1.25 * max(bayes, floor), color="black", linewidth=0.8, label="bound of λ★")
+    above.set(ylabel="spread of θ in the part that fits", yscale="log")
+    below.axhline(0.05, color="black", linewidth=0.8, label="bound of λ★: 5 %")
+    below.set_ylabel("share outside the part that fits")
+    for ax in axes:
+        ax.legend(fontsize=7)
+    return axes

@@ -1,0 +1,130 @@
+"""The methods that are compared, with the sizes of their runs.
+
+Bayes and PCUQ are sampled as the library does by default; MMD-Bayes has the paper's β = exp(np),
+which no floating-point number can tell from a point mass at the parameter of least MMD², and so
+is that point.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from pcuq.fit import fit
+from pcuq.plots import NAMES, STYLES, Style
+from pcuq.problem import Problem
+from pcuq.result import Fit
+
+METHODS = ("bayes", "mmd-bayes", "pcuq")
+
+
+@dataclass(frozen=True)
+class Run:
+    """How long one particle system, or one set of chains, is run."""
+
+    particles: int = 50
+    systems: int = 2
+    warmup: int = 200
+    draws: int = 300
+    thin: int = 2
+
+    def options(self) -> dict[str, int]:
+        """As `pcuq.fit` takes them."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is computed, for every experiment."""
+
+    pcuq: Run = Run()
+    # Chains; their number makes up for what a move without derivatives lacks.
+    bayes: Run = Run(particles=50, systems=1, warmup=200, draws=200)
+    erk_pcuq: Run = Run(particles=20, warmup=1500, draws=500, thin=4)
+    erk_bayes: Run = Run(particles=50, systems=1, warmup=3000, draws=500, thin=8)
+    calibration_sets: int = 3
+    most_draws: int = 2000  # of a prediction
+    # The longest a path of the traces is, in iterations; the paper has 5000.
+    trace_run: Run = Run(particles=10, warmup=1000, draws=1000, thin=1)
+    trace_particles: tuple[int, ...] = (5, 10, 15)
+    replicates: int = 20
+    erk_replicates: int = 10
+    settings: tuple[str, ...] = ("main", "alternative")
+    outliers: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2)
+    robustness_replicates: int = 5
+    prior_replicates: int = 3
+    data_counts: tuple[int, ...] = (30, 100, 300, 1000, 3000)
+    spread_replicates: int = 2
+
+    def fits(self) -> dict[str, Any]:
+        """What a single fit of Lotka–Volterra depends on."""
+        return {name: asdict(getattr(self, name)) for name in ("pcuq", "bayes")}
+
+    def erk_fits(self) -> dict[str, Any]:
+        """What a single fit of ERK depends on."""
+        return {name: asdict(getattr(self, name)) for name in ("erk_pcuq", "erk_bayes")}
+
+
+_SHORT = Run(particles=8, warmup=24, draws=12, thin=1)
+TINY = Size(
+    pcuq=_SHORT,
+    bayes=replace(_SHORT, systems=1),
+    erk_pcuq=_SHORT,
+    erk_bayes=replace(_SHORT, systems=1),
+    calibration_sets=1,
+    most_draws=50,
+    trace_run=replace(_SHORT, particles=4),
+    trace_particles=(3, 4),
+    replicates=2,
+    erk_replicates=2,
+    settings=("main",),
+    outliers=(0.0, 0.2),
+    robustness_replicates=1,
+    prior_replicates=1,
+    data_counts=(30, 60),
+    spread_replicates=1,
+)
+
+
+def fit_by(
+    method: str,
+    problem: Problem,
+    lam: float,
+    run: Run,
+    seed: int = 0,
+    beta: float | str = "paper",
+    sampler: str = "ensemble",
+) -> tuple[Fit, float]:
+    """A fit, and the seconds it took."""
+    began = time.perf_counter()
+    found = fit(
+        problem,
+        method=method,
+        regularisation=lam,
+        beta=beta,
+        sampler=sampler,
+        seed=seed,
+        **run.options(),
+    )
+    return found, time.perf_counter() - began
+
+
+def style_of(name: str) -> Style:
+    """The style of a method, by the first part of its name."""
+    return STYLES.get(name) or OTHERS.get(name) or Style("#000000", "-", "d", None)
+
+
+def name_of(name: str) -> str:
+    """A method's name as people write it."""
+    return NAMES.get(name) or OTHER_NAMES.get(name, name)
+
+
+OTHERS = {
+    "bayes-student-t": Style("#E69F00", "-.", "v", "\\\\\\\\"),
+    "mmd-bayes-matched": Style("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "D", "xxxx"),  # pyright: ignore[reportArgumentType]
+}
+OTHER_NAMES = {
+    "bayes-student-t": "Bayes, Student-t noise",
+    "mmd-bayes-matched": "MMD-Bayes, β = 1/(2λ★)",
+}
