@@ -19,6 +19,7 @@ from pcuq.reproduce import erk as erk_module
 from pcuq.reproduce import erk_replicates as erk_replicates_module
 from pcuq.reproduce import lotka_volterra as lv_module
 from pcuq.reproduce import replicates as replicates_module
+from pcuq.reproduce.departures import CODE_TIMES, Departure, problem_with
 from pcuq.reproduce.figures import DISTRUST, plot_calibration
 from pcuq.reproduce.prior import PRIORS, with_prior
 from pcuq.reproduce.robustness import ERROR, contaminated
@@ -159,6 +160,24 @@ def test_spread_lets_regularisation_fall_with_n(tmp_path):
         assert rows["pcuq-1/n"]["regularisation"] == pytest.approx(4e-5 * 61 / n)
         assert rows["pcuq"]["regularisation"] == pytest.approx(4e-5 * (61 / n) ** 2)
         assert rows["pcuq"]["band_width"] > 0
+
+
+def test_departures_change_one_thing_at_a_time(tmp_path):
+    summary = reproduce("departures", tmp_path, size=TINY, tell=lambda line: None)
+    check_files(tmp_path, summary)
+    for rows in summary["cases"].values():
+        check_rows(rows)
+        assert rows["ℓ² = 0.1"]["regularisation"] == rows["the paper"]["regularisation"]
+        assert rows["both"]["regularisation"] == pytest.approx(1e-3 / 59**2)
+
+
+def test_a_late_start_is_a_shift_of_the_solution():
+    data = lotka_volterra.simulate(0)
+    late = problem_with(data, Departure(late_start=True)).model
+    usual = lotka_volterra.model()
+    values = lotka_volterra.true_parameters()
+    shifted = late.simulate(CODE_TIMES, values)["prey"]
+    assert np.allclose(shifted, usual.simulate(CODE_TIMES - CODE_TIMES[0], values)["prey"])
 
 
 def test_an_unknown_experiment_is_refused(tmp_path):

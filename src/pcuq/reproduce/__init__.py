@@ -9,6 +9,7 @@
 | robustness | a share of the data grossly wrong |
 | prior | Q0 widened, narrowed and shifted |
 | spread | uncertainty against the number of data |
+| departures | what the authors' code does otherwise than the paper |
 | erk-kernels | ERK with other kernels and λ |
 
 Those below `all` take long and can be interrupted: what is finished is not computed again.

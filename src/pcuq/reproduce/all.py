@@ -12,6 +12,7 @@ from typing import Any
 from pcuq._x64 import x64
 from pcuq.errors import InputError
 from pcuq.reproduce import prior, robustness, spread
+from pcuq.reproduce.departures import departures
 from pcuq.reproduce.erk import erk
 from pcuq.reproduce.erk_replicates import erk_kernels, erk_replicates
 from pcuq.reproduce.lotka_volterra import lotka_volterra
@@ -121,6 +122,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         "spread",
         lambda summary: spread.captions(),
         "Lotka–Volterra with more and more data.",
+    ),
+    "departures": _study(
+        departures,
+        "departures",
+        lambda summary: {},
+        "PCUQ on Lotka–Volterra as in the paper, and as in the authors' code one thing at a time.",
     ),
     "erk-kernels": _study(
         erk_kernels,

@@ -138,16 +138,26 @@ def trace_panel(ax: Axes, fitted: Fit, most: int = MOST_PATHS) -> None:
         every = max(1, whole.shape[1] // MOST_POINTS)
         x = np.arange(0, whole.shape[1], every)
         for path in whole[:most]:
+            # Dots: lines between jumps would hide what lies between.
             ax.plot(
                 x,
                 path[::every],
                 color=style.colour,
-                linewidth=0.5,
-                alpha=0.7,
-                linestyle="-" if k == 0 else (0, (3, 1)),
+                linestyle="",
+                marker=style.marker,
+                markersize=0.8,
+                markeredgewidth=0,
+                alpha=0.6,
                 rasterized=True,
             )
-        ax.plot([], [], color=style.colour, linestyle=style.line, label=f"θ{'₁₂'[k]}, logit {name}")
+        ax.plot(
+            [],
+            [],
+            color=style.colour,
+            linestyle="",
+            marker=style.marker,
+            label=f"θ{'₁₂'[k]} = logit {name}",
+        )
     if warm is not None:
         ax.axvline(before.shape[1], color="black", linewidth=0.8, linestyle="-.")
     ax.set_xlabel("retained iteration; kept after the line")

@@ -79,16 +79,19 @@ def contour_panel(ax: Axes, case: Case) -> None:
     low, high = _window(case)
     axes, surface = _log_posterior(case, low, high)
     levels = [-drop for drop in sorted(DROPS, reverse=True) if surface.min() < -drop]
-    lines = ax.contour(*axes, surface, levels=levels, colors="0.5", linewidths=0.7)
-    ax.clabel(lines, fmt=lambda level: f"−{-level:.0f}", fontsize=6)
     for key, (style, label) in CLOUDS.items():
         plot_pairs2d(ax, case.fits[key].thetas[::4], style=style, label=label, size=5)
+    lines = ax.contour(
+        *axes, surface, levels=levels, colors="black", linewidths=0.7, linestyles="solid", zorder=4
+    )
+    ax.clabel(lines, fmt=lambda level: f"−{-level:.0f}", fontsize=6)
     ax.plot(
         *case.fits["mmd-bayes"].thetas[0],
         "+",
         color="#D55E00",
         markersize=9,
         markeredgewidth=1.6,
+        zorder=5,
         label="MMD-Bayes, β = exp(np): a point",
     )
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
