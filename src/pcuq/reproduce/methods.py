@@ -41,7 +41,7 @@ class Size:
     pcuq: Run = Run()
     # Chains; their number makes up for what a move without derivatives lacks.
     bayes: Run = Run(particles=50, systems=1, warmup=200, draws=200)
-    erk_pcuq: Run = Run(particles=20, warmup=1500, draws=500, thin=4)
+    erk_pcuq: Run = Run(warmup=1500, draws=500, thin=8)
     erk_bayes: Run = Run(particles=50, systems=1, warmup=3000, draws=500, thin=8)
     calibration_sets: int = 3
     most_draws: int = 2000  # of a prediction
