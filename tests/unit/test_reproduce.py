@@ -129,6 +129,7 @@ def test_replicates_resume_where_they_stopped(tmp_path):
     assert [path.stat().st_mtime_ns for path in parts] == before
     assert again["cases"] == first["cases"]
     assert "0 parts computed" in again["parts"]
+    assert {name.split(".")[0] for name in again["figures"]} == {"replicates", "erk"}
     check_files(tmp_path, again)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pcuq._x64 import x64
 from pcuq.errors import InputError
-from pcuq.reproduce import prior, robustness, spread
+from pcuq.reproduce import prior, replicates_figures, robustness, spread
 from pcuq.reproduce.departures import departures
 from pcuq.reproduce.erk import erk
 from pcuq.reproduce.erk_replicates import erk_kernels, erk_replicates
@@ -75,9 +75,11 @@ def _study(compute: Experiment, experiment: str, captions, notes: str) -> Experi
 def _replicates(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     found = lotka_volterra_replicates(out, seed, size, tell)
     cells = erk_replicates(out, seed, size, tell)
+    cases = {**found["cases"], "erk": cells["cases"]}
     return {
         **found,
-        "cases": {**found["cases"], "erk": cells["cases"]},
+        "cases": cases,
+        "figures": replicates_figures.draw(cases, out),
         "regularisation": {**found["regularisation"], "erk": cells["regularisation"]},
         "seconds": round(found["seconds"] + cells["seconds"], 1),
         "parts": f"Lotka–Volterra: {found['parts']}; ERK: {cells['parts']}",
@@ -102,7 +104,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "replicates": _study(
         _replicates,
         "replicates",
-        lambda summary: {},
+        lambda summary: replicates_figures.captions(),
         "Means over data sets, ± the standard error of the mean. λ★ is found once per setting.",
     ),
     "robustness": _study(

@@ -66,6 +66,10 @@ def mean_row(rows: Sequence[Row]) -> Row:
         "rhat_worst": max(worst, default=None),
         "replicates": len(rows),
         "standard_error": errors,
+        "each": {
+            "coverage": {f"{q:g}": [row["coverage"][f"{q:g}"] for row in rows] for q in LEVELS},
+            "crps": [row["crps"] for row in rows],
+        },
         "trusted": trusted == len(rows),
         "status": f"{trusted} of {len(rows)} fits converged.",
     }
