@@ -110,7 +110,7 @@ def test_erk_writes_every_figure_and_coverage_by_species(tmp_path):
             shares = [one["coverage"]["0.9"] for one in species.values()]
             overall = summary["cases"][regime][method]["coverage"]["0.9"]
             assert np.mean(shares) == pytest.approx(overall)
-    assert "MEKPP_ERK" in text
+    assert "MEKPP_ERK" in text and "NOT converged" in text
 
 
 def test_replicates_resume_where_they_stopped(tmp_path):
@@ -122,6 +122,10 @@ def test_replicates_resume_where_they_stopped(tmp_path):
         assert rows["pcuq"]["replicates"] == 2
         assert rows["pcuq"]["standard_error"]["coverage"]["0.9"] >= 0
         assert rows["exploded_paths"] == sum(rows["exploded_paths_by_set"])
+    assert first["cases"]["main"]["misspecified"]["pcuq, 3 λ★"]["regularisation"] == pytest.approx(
+        1.2e-4
+    )
+    assert set(first["bars"]) == {"main"}
     assert first["cases"]["erk"]["inhibited"]["pcuq"]["replicates"] == 2
     parts = sorted((tmp_path / "parts").glob("*.json"))
     before = [path.stat().st_mtime_ns for path in parts]

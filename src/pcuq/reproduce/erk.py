@@ -52,6 +52,7 @@ def erk(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
         "regularisation": lam,
         "calibration": found,
         "combine": COMBINE,
+        "bayes_converged": converged(cases["control"]["bayes"]),
         "cases": cases,
         "scored_on": SCORED_ON,
         "replicates": 1,
@@ -66,10 +67,18 @@ def erk(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     return summary
 
 
+def converged(row: dict[str, Any]) -> bool:
+    """What is asked of Bayes before it may be called wrong: R-hat < 1.01 and ESS > 400."""
+    return bool(row["rhat_max"] < 1.01 and row["ess_min"] > 400)
+
+
 def _notes(summary: dict[str, Any]) -> list[str]:
     return [
         f"λ = {summary['regularisation']:.3g}, bound by {summary['calibration']['bound_by']}; "
         f"outputs combine by a {summary['combine']}.",
+        "Bayes has converged (R-hat < 1.01, ESS > 400 for every rate)."
+        if summary["bayes_converged"]
+        else "Bayes has NOT converged to R-hat < 1.01 and ESS > 400 for every rate.",
         f"Scored on {SCORED_ON}. The inhibitor is an intervention on the fitted model: no data "
         "were taken under it.",
         figures.species_table(summary["cases"]),

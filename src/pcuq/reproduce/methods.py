@@ -49,6 +49,7 @@ class Size:
     trace_run: Run = Run(particles=10, warmup=1000, draws=1000, thin=1)
     trace_particles: tuple[int, ...] = (5, 10, 15)
     replicates: int = 20
+    factors: tuple[float, ...] = (0.3, 3.0)  # of λ★, tried on the misspecified replicates
     erk_replicates: int = 10
     settings: tuple[str, ...] = ("main", "alternative")
     outliers: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2)
@@ -77,6 +78,7 @@ TINY = Size(
     trace_run=replace(_SHORT, particles=4),
     trace_particles=(3, 4),
     replicates=2,
+    factors=(3.0,),
     erk_replicates=2,
     settings=("main",),
     outliers=(0.0, 0.2),
