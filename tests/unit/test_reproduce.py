@@ -20,7 +20,7 @@ from pcuq.reproduce import erk_replicates as erk_replicates_module
 from pcuq.reproduce import lotka_volterra as lv_module
 from pcuq.reproduce import replicates as replicates_module
 from pcuq.reproduce.departures import CODE_TIMES, Departure, problem_with
-from pcuq.reproduce.figures import DISTRUST, plot_calibration
+from pcuq.reproduce.figures import DISTRUST
 from pcuq.reproduce.prior import PRIORS, with_prior
 from pcuq.reproduce.robustness import ERROR, contaminated
 from pcuq.reproduce.rows import mean_row
@@ -235,12 +235,6 @@ def test_denser_data_are_of_the_same_truth():
     problem = denser(data, 601, 1)
     residuals = np.asarray(problem.data.y) - data.truth[:601]
     assert residuals.std() == pytest.approx(1.0, abs=4 / np.sqrt(2 * residuals.size))
-
-
-def test_calibration_is_drawn_with_its_bounds():
-    axes = plot_calibration(Figure().subplots(1, 2), CALIBRATION)
-    labels = axes[0].get_legend_handles_labels()[1]
-    assert "λ★ = 4e-05" in labels and "floor: 0.03" in labels and "Bayes: 0.01" in labels
 
 
 def test_figures_say_which_fits_not_to_trust(tmp_path):

@@ -16,6 +16,8 @@ COMMANDS = (
     "predict",
     "report",
     "explore",
+    "calibrate",
+    "reproduce",
     "bench",
 )
 for _name in COMMANDS:

@@ -9,12 +9,14 @@
 | `plot_pairs`, `plot_parameter`, `plot_pairs2d` | draws of parameters, with the prior |
 | `plot_pit` | where measurements fell in their forecasts |
 | `plot_sensitivity` | figures against λ |
+| `plot_calibration` | how λ★ was found |
 | `plot_spread` | spread against the number of data |
 
 `az.plot_*` work on the file of a fit as well.
 """
 
 from pcuq.plots.bands import plot_bands, plot_contrast, plot_data, plot_fit, plot_prediction
+from pcuq.plots.calibration import plot_calibration
 from pcuq.plots.checks import plot_pit, plot_sensitivity, plot_spread
 from pcuq.plots.draws import plot_pairs, plot_pairs2d, plot_parameter, plot_traces
 from pcuq.plots.styles import NAMES, STYLES, Style
@@ -24,6 +26,7 @@ __all__ = [
     "STYLES",
     "Style",
     "plot_bands",
+    "plot_calibration",
     "plot_contrast",
     "plot_data",
     "plot_fit",

@@ -15,7 +15,7 @@ from pcuq._x64 import x64
 from pcuq.functionals import Prediction
 from pcuq.plots import NAMES, STYLES, plot_bands, plot_data
 from pcuq.reproduce.erk_cases import METHODS, REGIMES
-from pcuq.reproduce.figures import drawing, grid, legend, plot_calibration, save, warn
+from pcuq.reproduce.figures import calibration_figure, drawing, grid, legend, save, warn
 from pcuq.result import Fit
 from pcuq.zoo import erk as zoo
 from pcuq.zoo.erk import ERKData
@@ -40,9 +40,7 @@ def draw(
             "coverage": coverage_figure(cases, fits),
         }
         if "lams" in calibration:
-            figure, panels = grid(1, 2, 3.8, 3.0)
-            plot_calibration(panels[0], calibration)
-            made["calibration"] = figure
+            made["calibration"] = calibration_figure(calibration)
         return [file for name, figure in made.items() for file in save(figure, out, name)]
 
 

@@ -18,7 +18,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 from pcuq.functionals import Prediction
-from pcuq.plots import Style, plot_bands
+from pcuq.plots import Style, plot_bands, plot_calibration
 from pcuq.result import Fit
 
 # Of the first and second output, or parameter, of a panel.
@@ -163,28 +163,8 @@ def trace_panel(ax: Axes, fitted: Fit, most: int = MOST_PATHS) -> None:
     ax.set_xlabel("retained iteration; kept after the line")
 
 
-def plot_calibration(axes: Sequence[Axes], calibration: Mapping[str, Any]) -> Sequence[Axes]:
-    """Spread of Q and the share outside the part that fits against λ, on two Axes.
-
-    Grey: single simulated sets. λ★ is the largest λ at which both are below their bounds.
-    """
-    lams = np.asarray(calibration["lams"])
-    spread, share = (np.asarray(calibration[key], dtype=float) for key in ("spread", "outside"))
-    bayes, floor = float(np.mean(calibration["bayes_spread"])), calibration["floor"]
-    above, below = axes
-    for ax, curves, style in ((above, spread, FIRST), (below, share, SECOND)):
-        ax.plot(lams, curves.T, color="0.75", linewidth=0.8)
-        ax.plot(lams, curves.mean(axis=0), color=style.colour, linestyle=style.line, marker="o",
-                markersize=3, label="PCUQ, mean")  # fmt: skip
-        ax.axvline(calibration["regularisation"], color="black", linewidth=1, linestyle="-.",
-                   label=f"λ★ = {calibration['regularisation']:.2g}")  # fmt: skip
-        ax.set(xscale="log", xlabel="λ")
-    above.axhline(bayes, color="#009E73", linestyle=":", label=f"Bayes: {bayes:.2g}")
-    above.axhline(floor, color="0.4", linestyle=(0, (1, 2)), label=f"floor: {floor:.2g}")
-    above.axhline(1.25 * max(bayes, floor), color="black", linewidth=0.8, label="bound of λ★")
-    above.set(ylabel="spread of θ in the part that fits", yscale="log")
-    below.axhline(0.05, color="black", linewidth=0.8, label="bound of λ★: 5 %")
-    below.set_ylabel("share outside the part that fits")
-    for ax in axes:
-        ax.legend(fontsize=7)
-    return axes
+def calibration_figure(calibration: Mapping[str, Any]) -> Figure:
+    """How λ★ was found."""
+    figure, panels = grid(1, 2, 3.8, 3.0)
+    plot_calibration(calibration, panels[0])
+    return figure

@@ -17,10 +17,10 @@ from pcuq.objective import part_that_fits
 from pcuq.plots import NAMES, Style, plot_pairs2d
 from pcuq.reproduce.cases import LAST_DATUM
 from pcuq.reproduce.figures import (
+    calibration_figure,
     drawing,
     grid,
     legend,
-    plot_calibration,
     save,
     species_panel,
     trace_panel,
@@ -151,13 +151,6 @@ def particles_figure(cases: dict[str, Case], counts: tuple[int, ...]) -> Figure:
         for ax in row:
             ax.set_ylim(min(low for low, _ in edges), max(high for _, high in edges))
     legend(figure, [panels[0, 0]])
-    return figure
-
-
-def calibration_figure(calibration: dict[str, Any]) -> Figure:
-    """Spread and share against λ."""
-    figure, panels = grid(1, 2, 3.8, 3.0)
-    plot_calibration(panels[0], calibration)
     return figure
 
 
