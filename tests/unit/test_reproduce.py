@@ -89,7 +89,7 @@ def test_lotka_volterra_writes_every_figure_and_fit(tmp_path):
     for case, rows in summary["cases"].items():
         check_rows(rows)
         assert rows["pcuq-tenfold"]["regularisation"] == pytest.approx(4e-4)
-        assert {"bayes", "mmd-bayes", "pcuq", "pcuq-tenth", "pcuq-N3", "pcuq-N4"} <= set(rows)
+        assert {"bayes", "mmd-bayes", "pcuq", "pcuq-tenth", "pcuq-N6"} <= set(rows)
         for key in rows:
             assert pcuq.load(tmp_path / "fits" / f"{case}-{key}.nc").status == rows[key]["status"]
             assert any(case in line and key in line and "R-hat" in line for line in said)

@@ -95,8 +95,9 @@ def _case(name: str, setting: str, lam: float, seed: int, size: Size, tell: Tell
     # The paper's samplers: ten parallel chains of MALA. Its β leaves nothing to sample, so the
     # trace of MMD-Bayes is that of the β that is matched to λ★.
     chains = replace(size.trace_run, systems=1)
-    add("bayes-mala", "bayes", lam, chains, sampler="mala")
-    add("mmd-bayes-matched", "mmd-bayes", lam, chains, sampler="mala", beta="matched")
+    add("bayes-chains", "bayes", lam, chains, sampler=size.chain_sampler)
+    matched = {"sampler": size.chain_sampler, "beta": "matched"}
+    add("mmd-bayes-matched", "mmd-bayes", lam, chains, **matched)
     for particles in size.trace_particles:
         add(f"pcuq-N{particles}", "pcuq", lam, replace(size.trace_run, particles=particles))
     return case
@@ -110,5 +111,5 @@ def _notes(summary: dict[str, Any]) -> list[str]:
         "`mmd-bayes` has the paper's β = exp(np) and is a point, so its bands have no width; "
         "`mmd-bayes-matched` has β = 1/(2λ★).",
         "`pcuq-tenth` and `pcuq-tenfold` are PCUQ at λ★/10 and 10 λ★, `pcuq-N5` and so on PCUQ "
-        "with that many particles, `bayes-mala` ten chains as in the paper.",
+        "with that many particles, `bayes-chains` ten chains of MALA as in the paper.",
     ]

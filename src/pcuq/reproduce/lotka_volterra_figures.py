@@ -102,7 +102,7 @@ def contour_panel(ax: Axes, case: Case) -> None:
 def traces_figure(cases: dict[str, Case]) -> Figure:
     """Paths of the samplers of the three methods: a row per case."""
     columns = {
-        "bayes-mala": "Bayes: ten chains of MALA",
+        "bayes-chains": "Bayes: ten chains of MALA",
         "mmd-bayes-matched": "MMD-Bayes, β = 1/(2λ★): ten chains of MALA",
     }
     last = max(key for key in next(iter(cases.values())).fits if key.startswith("pcuq-N"))

@@ -48,6 +48,7 @@ class Size:
     # The longest a path of the traces is, in iterations; the paper has 5000.
     trace_run: Run = Run(particles=10, warmup=1000, draws=1000, thin=1)
     trace_particles: tuple[int, ...] = (5, 10, 15)
+    chain_sampler: str = "mala"  # of Bayes and MMD-Bayes in the traces, as in the paper
     replicates: int = 20
     factors: tuple[float, ...] = (0.3, 3.0)  # of λ★, tried on the misspecified replicates
     erk_replicates: int = 10
@@ -67,7 +68,8 @@ class Size:
         return {name: asdict(getattr(self, name)) for name in ("erk_pcuq", "erk_bayes")}
 
 
-_SHORT = Run(particles=8, warmup=24, draws=12, thin=1)
+# One length and one number of particles everywhere: what is compiled once serves all of them.
+_SHORT = Run(particles=6, warmup=24, draws=12, thin=1)
 TINY = Size(
     pcuq=_SHORT,
     bayes=replace(_SHORT, systems=1),
@@ -75,8 +77,9 @@ TINY = Size(
     erk_bayes=replace(_SHORT, systems=1),
     calibration_sets=1,
     most_draws=50,
-    trace_run=replace(_SHORT, particles=4),
-    trace_particles=(3, 4),
+    trace_run=_SHORT,
+    trace_particles=(6,),
+    chain_sampler="ensemble",
     replicates=2,
     factors=(3.0,),
     erk_replicates=2,
