@@ -21,15 +21,18 @@ METHODS = ("bayes", "mmd-bayes", "pcuq")
 
 @dataclass(frozen=True)
 class Run:
-    """How long one particle system, or one set of chains, is run."""
+    """How long one particle system, or one set of chains, is run.
+
+    Lengths that are None are the library's, which doubles them until the run has converged.
+    """
 
     particles: int = 50
     systems: int = 2
-    warmup: int = 200
-    draws: int = 300
-    thin: int = 2
+    warmup: int | None = None
+    draws: int | None = None
+    thin: int | None = None
 
-    def options(self) -> dict[str, int]:
+    def options(self) -> dict[str, int | None]:
         """As `pcuq.fit` takes them."""
         return asdict(self)
 
@@ -40,9 +43,10 @@ class Size:
 
     pcuq: Run = Run()
     # Chains; their number makes up for what a move without derivatives lacks.
-    bayes: Run = Run(particles=50, systems=1, warmup=200, draws=200)
-    erk_pcuq: Run = Run(warmup=1500, draws=500, thin=8)
-    erk_bayes: Run = Run(particles=50, systems=1, warmup=3000, draws=500, thin=8)
+    bayes: Run = Run(systems=1)
+    erk_pcuq: Run = Run()
+    # Longer than the library would stop at: more is asked of it before it may be called wrong.
+    erk_bayes: Run = Run(systems=1, warmup=3000, draws=500, thin=8)
     calibration_sets: int = 3
     most_draws: int = 2000  # of a prediction
     # The longest a path of the traces is, in iterations; the paper has 5000.
@@ -110,7 +114,7 @@ def fit_by(
         beta=beta,
         sampler=sampler,
         seed=seed,
-        **run.options(),
+        **run.options(),  # pyright: ignore[reportArgumentType]
     )
     return found, time.perf_counter() - began
 
