@@ -196,11 +196,16 @@ def test_a_part_of_other_settings_is_refused(tmp_path):
         Store(tmp_path, {"seed": 0, "n": 2}, print).get("one", lambda: {"a": 1})
 
 
-def test_an_interrupted_part_leaves_nothing(tmp_path):
+def test_a_part_that_cannot_be_written_leaves_nothing(tmp_path):
     store = Store(tmp_path, {}, print)
-    with pytest.raises(ValueError, match="not JSON"):
-        store.get("one", lambda: {"a": float("nan")})
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        store.get("one", lambda: {"a": object()})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_a_number_is_null(tmp_path):
+    part = Store(tmp_path, {}, print).get("one", lambda: {"a": [float("nan"), 1.0]})
+    assert part == {"a": [None, 1.0]}
 
 
 def test_standard_error_is_that_of_the_mean():

@@ -49,7 +49,7 @@ class Size:
     erk_bayes: Run = Run(systems=1, warmup=3000, draws=500, thin=8)
     calibration_sets: int = 3
     most_draws: int = 2000  # of a prediction
-    # The longest a path of the traces is, in iterations; the paper has 5000.
+    # Of the traces, whose lengths should be alike; the paper has 5000 iterations.
     trace_run: Run = Run(particles=10, warmup=1000, draws=1000, thin=1)
     trace_particles: tuple[int, ...] = (5, 10, 15)
     chain_sampler: str = "mala"  # of Bayes and MMD-Bayes in the traces, as in the paper

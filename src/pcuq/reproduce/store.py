@@ -7,6 +7,7 @@ beside what it was computed with; a part computed with other settings is not tak
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 import time
@@ -44,7 +45,7 @@ class Store:
         elapsed = round(time.perf_counter() - began, 1)
         write_json(path, {"settings": self.settings, "elapsed": elapsed, "result": result})
         self.made += 1
-        return result
+        return json.loads(path.read_text())["result"]  # as it will be read the next time
 
     def __repr__(self) -> str:
         return f"{self.made} parts computed, {self.taken} found on disk"
@@ -55,11 +56,20 @@ def write_json(path: Path, content: Any) -> None:
     handle, scratch = tempfile.mkstemp(suffix=".part", dir=path.parent)
     try:
         with os.fdopen(handle, "w") as stream:
-            json.dump(content, stream, indent=2, allow_nan=False)
+            json.dump(_finite(content), stream, indent=2, allow_nan=False)
             stream.write("\n")
         os.replace(scratch, path)
     finally:
         Path(scratch).unlink(missing_ok=True)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _differing(found: dict[str, Any], wanted: dict[str, Any]) -> str:
