@@ -1,11 +1,14 @@
 """The commands that reproduce the paper and choose λ: what they pass on, print and write."""
 
 import json
+import sys
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from pcuq import cli, reproduce
+from pcuq.calibrate import Calibration
 
 LINE = """
 import pcuq
@@ -50,20 +53,43 @@ def test_reproduce_names_the_experiments_when_it_does_not_know_one(tmp_path):
     assert "replicates" in result.stderr and "lotka-volterra-alt" in result.stderr
 
 
-def test_calibrate_prints_the_curves_as_json_and_draws_them(line, tmp_path):
+@pytest.fixture
+def known(monkeypatch):
+    """A calibration that takes no time: how λ★ is found is tested elsewhere."""
+    found = Calibration(
+        regularisation=4e-5,
+        bound_by="the spread",
+        lams=np.array([1e-5, 3e-5, 1e-4]),
+        outside=np.array([[0.0, 0.02, 0.2], [0.0, 0.03, 0.3]]),
+        spread=np.array([[0.03, 0.035, np.nan], [0.03, 0.035, 0.06]]),
+        bayes_spread=np.array([0.01, 0.012]),
+        seconds=1.0,
+    )
+    calls = []
+
+    def calibrate(problem, replicates, seed, tell):
+        calls.append((replicates, seed))
+        return found
+
+    monkeypatch.setattr(sys.modules["pcuq.calibrate"], "calibrate", calibrate)
+    return calls
+
+
+def test_calibrate_prints_the_curves_as_json_and_draws_them(line, tmp_path, known):
     plot = tmp_path / "curves.png"
-    result = invoke("calibrate", line, "--replicates", 1, "--json", "--plot", plot)
+    result = invoke("calibrate", line, "--replicates", 2, "--seed", 5, "--json", "--plot", plot)
     assert result.exit_code == 0, result.stderr
+    assert known == [(2, 5)]
     found = json.loads(result.stdout)
-    assert found["regularisation"] > 0
-    assert len(found["lams"]) == len(found["spread"][0]) == len(found["outside"][0])
+    assert found["regularisation"] == 4e-5
+    assert found["spread"][0] == [0.03, 0.035, None]
     assert plot.stat().st_size > 1000
 
 
-def test_calibrate_says_what_bound_it(line):
-    result = invoke("calibrate", line, "--replicates", 1)
+def test_calibrate_says_what_bound_it(line, known):
+    result = invoke("calibrate", line)
     assert result.exit_code == 0, result.stderr
-    assert "λ★ =" in result.stdout and "bound by" in result.stdout
+    assert "λ★ = 4e-05, bound by the spread" in result.stdout
 
 
 def test_a_plot_of_unknown_kind_is_refused_before_anything_is_computed(line, tmp_path):

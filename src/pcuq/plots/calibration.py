@@ -36,7 +36,7 @@ def plot_calibration(
         ax.plot(lams, curves.T, color="0.75", linewidth=0.8)
         ax.plot(
             lams,
-            curves.mean(axis=0),
+            np.ma.masked_invalid(curves).mean(axis=0),
             color=style.colour,
             linestyle=style.line,
             marker=style.marker,
