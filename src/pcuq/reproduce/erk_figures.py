@@ -15,7 +15,7 @@ from pcuq._x64 import x64
 from pcuq.functionals import Prediction
 from pcuq.plots import NAMES, STYLES, plot_bands, plot_data
 from pcuq.reproduce.erk_cases import METHODS, REGIMES
-from pcuq.reproduce.figures import calibration_figure, drawing, grid, legend, save, warn
+from pcuq.reproduce.figures import BANDS, calibration_figure, drawing, grid, legend, save, warn
 from pcuq.result import Fit
 from pcuq.zoo import erk as zoo
 from pcuq.zoo.erk import ERKData
@@ -60,11 +60,13 @@ def panel(ax: Axes, data: ERKData, prediction: Prediction, name: str, method: st
     ax.plot(data.truth_times, truth[:, column], color="black", linewidth=0.9, label="truth")
     if regime == "control":
         plot_data(ax, data.times, data.y[:, column])
-    top = max(truth[:, column].max(), 0.05)
-    low, high = prediction.band(0.9)
-    ax.set_ylim(
-        min(-0.05 * top, low[:, column].min()), min(3 * top, 1.1 * max(top, high[:, column].max()))
-    )
+    # The truth sets the scale, and bands may reach twice its range beyond it.
+    least, most = truth[:, column].min(), truth[:, column].max()
+    reach = max(most - least, 0.02 * most)
+    low, high = (edge[:, column] for edge in prediction.band(0.9))
+    bottom, top = max(low.min(), least - 2 * reach), min(high.max(), most + 2 * reach)
+    bottom, top = min(bottom, least), max(top, most)
+    ax.set_ylim(bottom - 0.06 * (top - bottom), top + 0.06 * (top - bottom))
 
 
 def main_figure(data: ERKData, fits: Fits, predictions: Predictions) -> Figure:
@@ -77,7 +79,7 @@ def main_figure(data: ERKData, fits: Fits, predictions: Predictions) -> Figure:
             warn(ax, {NAMES[method]: fits[method]})
     for ax in panels[-1]:
         ax.set_xlabel("x; data end at 45")
-    legend(figure, panels[:, 0])
+    legend(figure, panels[:, 0], title=BANDS)
     return figure
 
 
@@ -97,7 +99,7 @@ def species_figure(
     for ax in panels.ravel():
         if not ax.has_data():
             ax.set_axis_off()
-    legend(figure, panels[:1, 0])
+    legend(figure, panels[:1, 0], title=BANDS)
     return figure
 
 

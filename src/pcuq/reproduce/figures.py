@@ -26,6 +26,7 @@ FIRST = Style("#0072B2", "-", "o", None)
 SECOND = Style("#D55E00", "--", "^", "////")
 PAIR = (FIRST, SECOND)
 MOST_PATHS, MOST_POINTS = 30, 800  # of a trace: more cannot be told apart
+BANDS = "bands: 50 % (dark) and 90 %, without noise"
 DISTRUST = "not converged, do not trust"
 
 
@@ -57,7 +58,9 @@ def grid(rows: int, columns: int, width: float = 3.0, height: float = 2.4, **opt
     return figure, figure.subplots(rows, columns, squeeze=False, **options)
 
 
-def legend(figure: Figure, panels: Sequence[Axes], columns: int = 6) -> None:
+def legend(
+    figure: Figure, panels: Sequence[Axes], columns: int = 6, title: str | None = None
+) -> None:
     """One legend below, with each label of the panels once."""
     handles, labels = [], []
     for ax in panels:
@@ -65,7 +68,15 @@ def legend(figure: Figure, panels: Sequence[Axes], columns: int = 6) -> None:
             if label not in labels:
                 handles.append(handle)
                 labels.append(label)
-    made = figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=7)
+    made = figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=columns,
+        fontsize=7,
+        title=title,
+        title_fontsize=7,
+    )
     for handle in made.legend_handles:
         if isinstance(handle, PathCollection):  # points are drawn faint where there are many
             handle.set_alpha(1.0)

@@ -17,6 +17,7 @@ from pcuq.objective import part_that_fits
 from pcuq.plots import NAMES, Style, plot_pairs2d
 from pcuq.reproduce.cases import LAST_DATUM
 from pcuq.reproduce.figures import (
+    BANDS,
     calibration_figure,
     drawing,
     grid,
@@ -70,7 +71,7 @@ def main_figure(cases: dict[str, Case]) -> Figure:
             warn(ax, {NAMES[method]: case.fits[method]})
     for ax in panels[-1, 1:]:
         ax.set_xlabel("x; data end at 60")
-    legend(figure, [panels[0, 0], panels[0, 1]], 4)
+    legend(figure, [panels[0, 0], panels[0, 1]], 4, BANDS)
     return figure
 
 
@@ -133,7 +134,7 @@ def sensitivity_figure(cases: dict[str, Case], lam: float) -> Figure:
                 f"{label} = {factor * lam:.2g}, {name}\n{share:.0%} of Q outside the part that fits"
             )
             warn(ax, {f"PCUQ, {label}": case.fits[key]})
-    legend(figure, [panels[0, 0]])
+    legend(figure, [panels[0, 0]], title=BANDS)
     return figure
 
 

@@ -18,7 +18,7 @@ from pcuq._x64 import x64
 from pcuq.parameters import Parameter
 from pcuq.problem import Problem
 from pcuq.reproduce.cases import CASES, LAST_DATUM, SCORED_ON, made, score
-from pcuq.reproduce.figures import drawing, grid, legend, save, species_panel, warn
+from pcuq.reproduce.figures import BANDS, drawing, grid, legend, save, species_panel, warn
 from pcuq.reproduce.methods import Size, fit_by
 from pcuq.reproduce.replicates import SEEDS_APART, star
 from pcuq.reproduce.rows import Row, Tell, line, mean_row
@@ -115,7 +115,7 @@ def predictions_figure(drawn: dict[tuple[str, str], Any]) -> Figure:
             species_panel(ax, prediction, data, LAST_DATUM)
             ax.set_title(f"{name}\n{case}", fontsize=7)
             warn(ax, {"PCUQ": fitted})
-    legend(figure, panels[0, :1])
+    legend(figure, panels[0, :1], title=BANDS)
     return figure
 
 
