@@ -20,7 +20,8 @@ from pcuq.reproduce import erk_replicates as erk_replicates_module
 from pcuq.reproduce import lotka_volterra as lv_module
 from pcuq.reproduce import replicates as replicates_module
 from pcuq.reproduce.departures import CODE_TIMES, Departure, problem_with
-from pcuq.reproduce.figures import DISTRUST
+from pcuq.reproduce.figures import DISTRUST, warn, warn_of_means
+from pcuq.reproduce.methods import fit_by
 from pcuq.reproduce.prior import PRIORS, with_prior
 from pcuq.reproduce.robustness import ERROR, contaminated
 from pcuq.reproduce.rows import mean_row
@@ -242,15 +243,21 @@ def test_denser_data_are_of_the_same_truth():
     assert residuals.std() == pytest.approx(1.0, abs=4 / np.sqrt(2 * residuals.size))
 
 
-def test_figures_say_which_fits_not_to_trust(tmp_path):
+def test_figures_say_which_fits_not_to_trust():
     assert TINY.pcuq.draws < 50  # so that no fit can be good
-    from pcuq.reproduce.figures import warn
-    from pcuq.reproduce.methods import fit_by
-
     fitted, _ = fit_by("pcuq", lotka_volterra.problem(0), 4e-5, TINY.pcuq)
     ax = Figure().subplots()
     warn(ax, {"PCUQ": fitted})
     assert DISTRUST in ax.texts[0].get_text() and "PCUQ" in ax.texts[0].get_text()
+
+
+def test_a_figure_of_means_says_which_hold_fits_not_to_trust():
+    made = Figure()
+    good, bad = {"trusted": True, "status": ""}, {"trusted": False, "status": "3 of 4 converged."}
+    warn_of_means(made, {"PCUQ": good})
+    assert not made.get_suptitle()
+    warn_of_means(made, {"PCUQ": good, "Bayes": bad})
+    assert "1 of 2" in made.get_suptitle() and "Bayes (3 of 4 converged.)" in made.get_suptitle()
 
 
 def test_scores_are_of_what_lies_beyond_the_data():

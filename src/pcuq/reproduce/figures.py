@@ -100,6 +100,18 @@ def warn(ax: Axes, fits: Mapping[str, Fit] | Sequence[tuple[str, Fit]]) -> None:
         )
 
 
+def warn_of_means(figure: Figure, rows: Mapping[str, Mapping[str, Any]]) -> None:
+    """Say above a figure of means which of them hold fits that did not converge."""
+    doubtful = [f"{name} ({row['status']})" for name, row in rows.items() if not row["trusted"]]
+    if doubtful:
+        shown = "; ".join(doubtful[:4]) + ("; …" if len(doubtful) > 4 else "")
+        figure.suptitle(
+            f"{len(doubtful)} of {len(rows)} means hold fits that did not converge: {shown}",
+            fontsize=7,
+            fontweight="bold",
+        )
+
+
 def species_panel(
     ax: Axes, prediction: Prediction, data: Any, last_datum: float, bands: bool = True
 ) -> None:

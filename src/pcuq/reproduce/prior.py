@@ -18,7 +18,16 @@ from pcuq._x64 import x64
 from pcuq.parameters import Parameter
 from pcuq.problem import Problem
 from pcuq.reproduce.cases import CASES, LAST_DATUM, SCORED_ON, made, score
-from pcuq.reproduce.figures import BANDS, drawing, grid, legend, save, species_panel, warn
+from pcuq.reproduce.figures import (
+    BANDS,
+    drawing,
+    grid,
+    legend,
+    save,
+    species_panel,
+    warn,
+    warn_of_means,
+)
 from pcuq.reproduce.methods import Size, fit_by
 from pcuq.reproduce.replicates import SEEDS_APART, star
 from pcuq.reproduce.rows import Row, Tell, line, mean_row
@@ -103,6 +112,7 @@ def bars(cases: dict[str, Any]) -> Figure:
     panels[0, 0].set_yticks([i + 0.19 for i in range(len(names))], names)
     panels[0, 0].invert_yaxis()
     legend(figure, panels[0, :1], 2)
+    warn_of_means(figure, {f"{k}, {m}": row for k, of in cases.items() for m, row in of.items()})
     return figure
 
 

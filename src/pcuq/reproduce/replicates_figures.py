@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from pcuq.plots import NAMES, STYLES
 from pcuq.reproduce.erk_cases import METHODS as ERK_METHODS
-from pcuq.reproduce.figures import drawing, grid, legend, save
+from pcuq.reproduce.figures import drawing, grid, legend, save, warn_of_means
 from pcuq.reproduce.methods import METHODS
 
 
@@ -36,6 +36,7 @@ def lotka_volterra_figure(settings: dict[str, Any]) -> Figure:
             ax.set_title(f"{title}: {setting}, {case}", fontsize=8)
         for ax in axes[:2]:
             ax.set_xlim(-0.03, 1.03)
+    warn_of_means(figure, {f"{s}, {c}, {m}": of[m] for s, c, of in rows for m in METHODS})
     return figure
 
 

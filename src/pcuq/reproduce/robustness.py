@@ -20,7 +20,7 @@ from scipy.special import logit
 from pcuq.noise import StudentT
 from pcuq.problem import Problem
 from pcuq.reproduce.cases import SCORED_ON, made, score
-from pcuq.reproduce.figures import drawing, grid, legend, save
+from pcuq.reproduce.figures import drawing, grid, legend, save, warn_of_means
 from pcuq.reproduce.methods import Size, fit_by, name_of, style_of
 from pcuq.reproduce.replicates import SEEDS_APART, star
 from pcuq.reproduce.rows import Row, Tell, line, mean_row
@@ -123,6 +123,7 @@ def figure(cases: dict[str, Any], shares: tuple[float, ...]) -> Figure:
         if "coverage" not in title:
             ax.set_yscale("log")
     legend(made_, panels[0, :1], 5)
+    warn_of_means(made_, {f"{k}, {m}": row for k, of in cases.items() for m, row in of.items()})
     return made_
 
 

@@ -22,7 +22,7 @@ from pcuq.data import Data
 from pcuq.kernels import GaussianKernel
 from pcuq.problem import Problem
 from pcuq.reproduce.cases import CASES, SCORED_ON, score
-from pcuq.reproduce.figures import drawing, grid, legend, save
+from pcuq.reproduce.figures import drawing, grid, legend, save, warn_of_means
 from pcuq.reproduce.methods import Size, fit_by, name_of, style_of
 from pcuq.reproduce.replicates import SEEDS_APART, star
 from pcuq.reproduce.rows import Row, Tell, line, mean_row
@@ -115,6 +115,7 @@ def figure(cases: dict[str, Any], counts: tuple[int, ...]) -> Figure:
     for ax in panels[-1]:
         ax.set_xlabel("n, measurements")
     legend(made, panels[0, :1], 5)
+    warn_of_means(made, {f"{k}, {m}": row for k, of in cases.items() for m, row in of.items()})
     return made
 
 
