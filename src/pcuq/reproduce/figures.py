@@ -154,10 +154,11 @@ def trace_panel(ax: Axes, fitted: Fit, most: int = MOST_PATHS) -> None:
     tree = fitted.tree
     kept = tree["unconstrained_posterior"]
     warm = tree.get("warmup_unconstrained_posterior")
+    settled = 0
     for k, (name, style) in enumerate(zip(fitted.parameters, PAIR, strict=True)):
         paths = kept[name].transpose("chain", "draw").to_numpy()
         before = paths[:, :0] if warm is None else warm[name].transpose("chain", "draw").to_numpy()
-        whole = np.concatenate([before, paths], axis=1)
+        whole, settled = np.concatenate([before, paths], axis=1), before.shape[1]
         every = max(1, whole.shape[1] // MOST_POINTS)
         x = np.arange(0, whole.shape[1], every)
         for path in whole[:most]:
@@ -168,7 +169,7 @@ def trace_panel(ax: Axes, fitted: Fit, most: int = MOST_PATHS) -> None:
                 color=style.colour,
                 linestyle="",
                 marker=style.marker,
-                markersize=0.8,
+                markersize=1.2,
                 markeredgewidth=0,
                 alpha=0.6,
                 rasterized=True,
@@ -181,8 +182,8 @@ def trace_panel(ax: Axes, fitted: Fit, most: int = MOST_PATHS) -> None:
             marker=style.marker,
             label=f"θ{'₁₂'[k]} = logit {name}",
         )
-    if warm is not None:
-        ax.axvline(before.shape[1], color="black", linewidth=0.8, linestyle="-.")
+    if settled:
+        ax.axvline(settled, color="black", linewidth=0.8, linestyle="-.")
     ax.set_xlabel("retained iteration; kept after the line")
 
 

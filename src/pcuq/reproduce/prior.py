@@ -15,6 +15,7 @@ import numpyro.distributions as dist
 from matplotlib.figure import Figure
 
 from pcuq._x64 import x64
+from pcuq.models.ode import ODEModel
 from pcuq.parameters import Parameter
 from pcuq.problem import Problem
 from pcuq.reproduce.cases import CASES, LAST_DATUM, SCORED_ON, made, score
@@ -88,7 +89,9 @@ def with_prior(problem: Problem, mean: float, sd: float) -> Problem:
     parameters = {
         name: Parameter("logit", dist.Normal(mean, sd)) for name in problem.parameters.names
     }
-    return Problem(replace(problem.model, parameters=parameters), problem.data, problem.kernel)
+    model = problem.model
+    assert isinstance(model, ODEModel)
+    return Problem(replace(model, parameters=parameters), problem.data, problem.kernel)
 
 
 def bars(cases: dict[str, Any]) -> Figure:

@@ -39,7 +39,7 @@ def convergence(fitted: Fit, seconds: float) -> Row:
     }
 
 
-def performance(prediction: Prediction, truth: Array, where: Array | slice = slice(None)) -> Row:
+def performance(prediction: Prediction, truth: Array, where: Any = slice(None)) -> Row:
     """Coverage and CRPS of noise-free draws on the noise-free truth (n, d), at the rows `where`."""
     draws = prediction.trajectories[prediction.ok][:, where]
     truth = truth[where]
