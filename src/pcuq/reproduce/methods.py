@@ -60,6 +60,7 @@ class Size:
     outliers: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2)
     robustness_replicates: int = 5
     prior_replicates: int = 3
+    priors: int = 5  # the first so many; each is compiled anew
     data_counts: tuple[int, ...] = (30, 100, 300, 1000, 3000)
     spread_replicates: int = 2
 
@@ -91,6 +92,7 @@ TINY = Size(
     outliers=(0.0, 0.2),
     robustness_replicates=1,
     prior_replicates=1,
+    priors=2,
     data_counts=(30, 60),
     spread_replicates=1,
 )

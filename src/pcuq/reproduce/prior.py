@@ -51,8 +51,9 @@ def prior(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     lam = star(store, "main", seed, size, tell)
     cases: dict[str, Any] = {case: {} for case in CASES}
     drawn: dict[tuple[str, str], Any] = {}
+    priors = dict(list(PRIORS.items())[: size.priors])
     for case in CASES:
-        for k, (name, (mean, sd)) in enumerate(PRIORS.items()):
+        for k, (name, (mean, sd)) in enumerate(priors.items()):
             rows = []
             for r in range(size.prior_replicates):
 
@@ -72,7 +73,7 @@ def prior(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
             tell(line(f"{case}, {name}, mean of {len(rows)}", cases[case][name]))
     with drawing():
         files = save(bars(cases), out, "prior")
-        if len(drawn) == len(CASES) * len(PRIORS):  # all computed just now
+        if len(drawn) == len(CASES) * len(priors):  # all computed just now
             files += save(predictions_figure(drawn), out, "predictions")
     return {
         "cases": cases,
@@ -97,7 +98,7 @@ def with_prior(problem: Problem, mean: float, sd: float) -> Problem:
 def bars(cases: dict[str, Any]) -> Figure:
     """Coverage, CRPS and the share outside the part that fits, by Q0."""
     figure, panels = grid(1, 3, 3.6, 3.0, sharey=True)
-    names = list(PRIORS)
+    names = list(next(iter(cases.values())))
     series = {
         "coverage of the 90 % band": lambda row: row["coverage"]["0.9"],
         "CRPS beyond the data": lambda row: row["crps"],
@@ -121,9 +122,10 @@ def bars(cases: dict[str, Any]) -> Figure:
 
 def predictions_figure(drawn: dict[tuple[str, str], Any]) -> Figure:
     """Bands of the first data set of each case, by Q0."""
-    figure, panels = grid(len(CASES), len(PRIORS), 2.9, 2.4, sharex=True)
+    names = list(dict.fromkeys(name for _, name in drawn))
+    figure, panels = grid(len(CASES), len(names), 2.9, 2.4, sharex=True)
     for row, case in zip(panels, CASES, strict=True):
-        for ax, name in zip(row, PRIORS, strict=True):
+        for ax, name in zip(row, names, strict=True):
             data, prediction, fitted = drawn[case, name]
             species_panel(ax, prediction, data, LAST_DATUM)
             ax.set_title(f"{name}\n{case}", fontsize=7)
