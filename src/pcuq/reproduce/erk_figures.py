@@ -47,6 +47,7 @@ def draw(
 def panel(ax: Axes, data: ERKData, prediction: Prediction, name: str, method: str, regime: str):
     """One species: bands of 50 % and 90 %, predictive mean, truth, and data where there are any."""
     column = zoo.OUTPUTS.index(name)
+    assert prediction.x is not None
     plot_bands(ax, prediction, name, style=method, median=False)
     style = STYLES[method]
     ax.plot(

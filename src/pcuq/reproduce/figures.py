@@ -6,7 +6,7 @@ panel has a title in words. A panel drawn from a fit that is not to be trusted s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def grid(rows: int, columns: int, width: float = 3.0, height: float = 2.4, **opt
 
 
 def legend(
-    figure: Figure, panels: Sequence[Axes], columns: int = 6, title: str | None = None
+    figure: Figure, panels: Iterable[Axes], columns: int = 6, title: str | None = None
 ) -> None:
     """One legend below, with each label of the panels once."""
     handles, labels = [], []
