@@ -18,6 +18,8 @@ COMMANDS = (
     "report",
     "score",
     "explore",
+    "calibrate",
+    "reproduce",
     "study",
     "bench",
 )

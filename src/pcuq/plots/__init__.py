@@ -9,6 +9,7 @@
 | `plot_pairs`, `plot_parameter`, `plot_pairs2d` | draws of parameters, with the prior |
 | `plot_pit` | where measurements fell in their forecasts |
 | `plot_sensitivity` | figures against λ |
+| `plot_calibration` | how λ★ was found |
 | `plot_spread` | spread against the number of data |
 | `plot_check` | a whole figure of what `pcuq.check` found |
 | `plot_compared`, `plot_misfit` | where the model fails, for one output |
@@ -18,6 +19,7 @@
 """
 
 from pcuq.plots.bands import plot_bands, plot_contrast, plot_data, plot_fit, plot_prediction
+from pcuq.plots.calibration import plot_calibration
 from pcuq.plots.checks import plot_pit, plot_sensitivity, plot_spread
 from pcuq.plots.draws import plot_pairs, plot_pairs2d, plot_parameter, plot_traces
 from pcuq.plots.misspecification import (
@@ -35,6 +37,7 @@ __all__ = [
     "Style",
     "plot_autocorrelation",
     "plot_bands",
+    "plot_calibration",
     "plot_check",
     "plot_compared",
     "plot_contrast",
