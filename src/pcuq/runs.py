@@ -15,11 +15,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from pcuq.baselines import bayes
-from pcuq.objective import Features, Objective
+from pcuq.objective import Objective
 from pcuq.samplers.base import Crew
 from pcuq.samplers.ensemble import Ensemble, ParallelEnsemble, Particles
-from pcuq.samplers.mixture import Mixture, log_components
-from pcuq.samplers.shared import at_least_lowest
+from pcuq.samplers.mixture import Mixture
 from pcuq.start import Start
 
 PARTICLES = 50
@@ -84,9 +83,5 @@ class _DataEnsemble(Ensemble):
 
 
 class _DataParallelEnsemble(ParallelEnsemble):
-    def evaluate(self, thetas: Float[Array, "N p"], tuning: Any) -> Particles:
-        density = self.log_density
-        value, (v, ok) = jax.vmap(lambda theta: density(theta, tuning.y))(thetas)
-        parts = jax.vmap(lambda theta: log_components(tuning.mixture, theta))(thetas)
-        log_prior = jax.vmap(self.prior.log_prior)(thetas)
-        return Particles(thetas, log_prior, v, Features(at_least_lowest(value), ok), parts)
+    def log_densities(self, thetas: Float[Array, "N p"], tuning: Any):
+        return jax.vmap(lambda theta: self.log_density(theta, tuning.y))(thetas)

@@ -204,10 +204,13 @@ class ParallelEnsemble(Ensemble):
         return State(self.evaluate(thetas, tuning), jnp.zeros((0, 0)), jnp.asarray(log_step))
 
     def evaluate(self, thetas: Float[Array, "N p"], tuning: Tuning) -> Particles:
-        value, (v, ok) = jax.vmap(self.log_density)(thetas)
+        value, (v, ok) = self.log_densities(thetas, tuning)
         parts = jax.vmap(lambda theta: log_components(tuning.mixture, theta))(thetas)
         log_prior = jax.vmap(self.prior.log_prior)(thetas)
         return Particles(thetas, log_prior, v, Features(at_least_lowest(value), ok), parts)
+
+    def log_densities(self, thetas: Float[Array, "N p"], tuning: Tuning):
+        return jax.vmap(self.log_density)(thetas)
 
     def _accept(self, key, state: State, new: Particles, log_proposal_ratio, lam):
         log_ratio = log_proposal_ratio + (
