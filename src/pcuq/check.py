@@ -18,19 +18,21 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Float
 
 from pcuq import misfit
 from pcuq._x64 import x64
-from pcuq.calibrate import MESH_TOLERANCE, calibrate, representatives
+from pcuq.calibrate import calibrate
 from pcuq.errors import InputError
 from pcuq.misfit import Windows
 from pcuq.null import Null, load_null, refitter_for, simulate
 from pcuq.objective import check_regularisation, default_lengthscale
 from pcuq.problem import Problem
 from pcuq.refits import Refit, Refitter
-from pcuq.start import starting_fit
+from pcuq.runs import PARTICLES
+from pcuq.start import MESH_TOLERANCE, representatives, starting_fit, starting_particles
 
 REPLICATES = 99
 LEVEL = 0.05
@@ -202,7 +204,8 @@ def check(
         refitter = refitter_for(known, problem)
     else:
         lam = _lam(problem, regularisation, seed, tell)
-        points = representatives(problem, start, seed)
+        particles = starting_particles(problem, start, jax.random.key(seed), PARTICLES)
+        points = representatives(problem, start, particles)
         predictor = problem.predictor(points, tolerance=MESH_TOLERANCE)
         refitter = Refitter(problem, predictor, default_lengthscale(problem), lam)
         tell(f"fitting {replicates} simulated data sets by both methods")

@@ -15,7 +15,7 @@ import numpy as np
 from pcuq import diagnostics
 from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
-from pcuq.calibrate import Calibration, calibrate
+from pcuq.calibrate import Calibration, calibrate, spread
 from pcuq.checkpoint import FitCheckpoint
 from pcuq.errors import ComputationError, InputError
 from pcuq.fixed_point import fixed_point
@@ -36,7 +36,8 @@ from pcuq.samplers.ensemble import Ensemble, ParallelEnsemble
 from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
-from pcuq.start import Start, starting_fit, starting_particles
+from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
+from pcuq.start import representatives as representatives_of
 from pcuq.verify import SolverCheck, check_solver
 
 AUTO = 0.0  # stands for a λ that is still to be found
@@ -55,7 +56,6 @@ GOOD_RHAT = 1.05
 GOOD_ESS = 100
 GOOD_FIXED_POINT_ESS = 200  # with less, its own error is as large as what it may find
 REFINEMENTS = 2
-MESH_TOLERANCE = 2e-4
 
 
 @x64
@@ -114,7 +114,7 @@ def fit(
     lengthscale = default_lengthscale(problem)
     mode = derivative_mode(problem)
     starts = _starts(problem, start, settings)
-    representatives = _representatives(problem, start, starts)
+    representatives = representatives_of(problem, start, _flat(starts))
     tolerance = mesh_tolerance
     if found is not None:
         starts, representatives = found["starts"], found["representatives"]
@@ -286,16 +286,6 @@ def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:
     return start.best + 2.0 * noise @ np.linalg.cholesky(start.covariance).T
 
 
-def _representatives(problem: Problem, start: Start, starts: np.ndarray) -> np.ndarray:
-    """Values that a mesh must serve: fits, particles, and where the prior may lead them.
-
-    A draw that only the mesh cannot solve would be repelled by none, and so attract the system.
-    """
-    some = _flat(starts)[:: max(1, starts[..., 0].size // 44)]
-    prior = problem.parameters.sample(jax.random.key(0), (80,))
-    return np.concatenate([start.thetas[:4], some[:44], np.asarray(prior)])
-
-
 def _objective(problem: Problem, predictor, lengthscale, mode) -> Objective:
     kind = MonteCarloObjective if problem.data.noises[0].joint else Objective
     return kind(problem, predictor=predictor, lengthscale=lengthscale, mode=mode)
@@ -386,7 +376,7 @@ def _package(
     fits = part_that_fits(v_data) if v_data.max() > 0 else np.ones(len(v_data), bool)
     figures: dict[str, Any] = {
         "share_outside_fit": float(1 - fits.mean()) if settings.method == "pcuq" else 0.0,
-        "spread": float(np.exp(np.mean(np.log(pooled[fits].std(axis=0) + 1e-300)))),
+        "spread": spread(pooled[fits]),
         "failed_draws": int(run.failed.sum()),
         "acceptance": {k: float(np.mean(x)) for k, x in run.info.items()},
         "solver_error": check.trajectory_error,

@@ -25,11 +25,10 @@ from jaxtyping import Float
 
 from pcuq import misfit, refits, runs
 from pcuq._program import Program
-from pcuq.calibrate import MESH_TOLERANCE
 from pcuq.errors import ComputationError, InputError
 from pcuq.problem import Problem
 from pcuq.refits import Figures, Refitter
-from pcuq.start import Start
+from pcuq.start import MESH_TOLERANCE, Start
 from pcuq.synthetic import with_synthetic_data
 
 VERSION = 1  # of the figures: another one cannot be compared

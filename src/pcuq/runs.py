@@ -48,17 +48,13 @@ class _Runs:
         """Positions of the last stage, oldest first."""
         crew, p = self._crew.another(seed), len(start.best)
         noise = np.asarray(jax.random.normal(jax.random.key(seed), (PARTICLES, p)))
-        thetas = (start.best + self.width * noise @ np.linalg.cholesky(start.covariance).T)[None]
-        pool, log_steps = thetas[None], np.full(1, self.log_step)
-        for number, count in enumerate(self.stages):
-            # Always as in warm-up, when the number of components is fixed: one program serves.
-            tuning = self.sampler.tune(pool, pool[..., 0], 0.0)
-            adapting = jnp.asarray(float(number < len(self.stages) - 1))
-            tuning = DataTuning(tuning.mixture, tuning.lam, adapting, jnp.asarray(y))
-            crew.begin(thetas, tuning, log_steps)
-            draw, _ = crew.advance(count)
-            thetas, log_steps, pool = draw.theta[-1], crew.log_steps(), draw.theta
-        return pool.reshape(-1, p)
+        thetas = start.best + self.width * noise @ np.linalg.cholesky(start.covariance).T
+
+        def tune(pool):
+            return DataTuning(*self.sampler.shaped_by(pool), jnp.asarray(y))
+
+        draw = crew.in_stages(thetas[None, None], self.stages, np.full(1, self.log_step), tune)
+        return draw.theta.reshape(-1, p)
 
 
 class PcuqRuns(_Runs):

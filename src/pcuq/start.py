@@ -31,7 +31,8 @@ SURVEYED = 256
 TEMPERING = (30.0, 10.0, 3.0, 1.0)
 ITERATIONS = (10, 10, 10, 25)  # at each temperature
 LONGEST_MOVE = 3.0
-MESH_TOLERANCE = 1e-3
+ASCENT_TOLERANCE = 1e-3  # of the mesh on which fits are sought
+MESH_TOLERANCE = 2e-4  # of the mesh on which draws are made
 
 
 class Start(NamedTuple):
@@ -59,7 +60,9 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
     draws = problem.parameters.sample(jax.random.key(seed), (SURVEYED,))
     if problem.nominal is not None:
         draws = draws.at[0].set(problem.nominal)
-    predictor = problem.predictor(np.asarray(draws[:32]), mode="forward", tolerance=MESH_TOLERANCE)
+    predictor = problem.predictor(
+        np.asarray(draws[:32]), mode="forward", tolerance=ASCENT_TOLERANCE
+    )
     climb = Program(jax.vmap(_ascent(problem, predictor)))
     density = Program(jax.vmap(_tempered_posterior(problem, predictor), in_axes=(0, None)))
     schedule = np.repeat(TEMPERING, ITERATIONS)
@@ -219,3 +222,15 @@ def starting_particles(
     others = np.asarray(jax.random.choice(keys[1], len(start.thetas), (elsewhere,)))
     prior = np.asarray(problem.parameters.sample(keys[2], (count - near - elsewhere,)))
     return np.concatenate([start.best + spread, start.thetas[others], prior])
+
+
+def representatives(
+    problem: Problem, start: Start, particles: Float[np.ndarray, "N p"]
+) -> Float[np.ndarray, "R p"]:
+    """Values that a mesh must serve: fits, particles, and where the prior may lead them.
+
+    A draw that only the mesh cannot solve would be repelled by none, and so attract the system.
+    """
+    some = particles[:: max(1, len(particles) // 44)]
+    prior = problem.parameters.sample(jax.random.key(0), (80,))
+    return np.concatenate([start.thetas[:4], some[:44], np.asarray(prior)])

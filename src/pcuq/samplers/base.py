@@ -105,7 +105,7 @@ def sample(
     """Warm up, then keep every `thin`-th of `draws · thin` iterations.
 
     Draws (T, S, N, p) that are not `enough` are given up, up to `rounds` times: they serve to tune
-    a run that is twice as long, of which half as many are kept. With a `checkpoint` every chunk is
+    a run that is twice as long and twice as thinned. With a `checkpoint` every chunk is
     kept on disk; with `resume` the run goes on from there.
     """
     systems = len(starts)
@@ -274,6 +274,18 @@ class Crew:
         self.states, kept = map(list, zip(*self._each(run), strict=True))
         self.iteration += count
         return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *kept)
+
+    def in_stages(self, pool: Float[np.ndarray, "T S N p"], counts, log_steps, tune) -> Draw:
+        """Draws of the last of several stages, each tuned by the positions of the one before.
+
+        Steps adapt in all but the last.
+        """
+        for number, count in enumerate(counts):
+            adapting = jnp.asarray(float(number < len(counts) - 1))
+            self.begin(pool[-1], tune(pool)._replace(adapting=adapting), log_steps)
+            draw, _ = self.advance(count)
+            pool, log_steps = draw.theta, self.log_steps()
+        return draw
 
     def _each(self, work) -> list[Any]:
         def in_64_bits(*args):  # the setting is a thread's own

@@ -82,11 +82,16 @@ class Ensemble:
 
     def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
         """Tuning from earlier positions, oldest first."""
-        scale, components = self.prior.standard_deviations(), mixtures.COMPONENTS[0]
-        if warmed == 1:
-            components = mixtures.components_that_predict(thetas, scale)
+        if warmed < 1:
+            return self.shaped_by(thetas)
+        components = mixtures.components_that_predict(thetas, self.prior.standard_deviations())
+        return self.shaped_by(thetas, components)._replace(adapting=jnp.asarray(0.0))
+
+    def shaped_by(self, thetas: Float[np.ndarray, "T S N p"], components=mixtures.COMPONENTS[0]):
+        """Tuning whose moves follow these positions, and whose steps adapt."""
+        scale = self.prior.standard_deviations()
         mixture = fit_mixture(thetas.reshape(-1, thetas.shape[-1]), scale, components)
-        return Tuning(mixture, jnp.asarray(self.lam), jnp.asarray(float(warmed < 1)))
+        return Tuning(mixture, jnp.asarray(self.lam), jnp.asarray(1.0))
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
         particles = self.evaluate(thetas, tuning)
