@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import pcuq
-from pcuq import checkpoint
+from pcuq import checkpoint, trust
+from pcuq import settings as settings_module
 from pcuq.calibrate import Calibration
 from pcuq.errors import ComputationError, InputError
 
@@ -70,10 +71,9 @@ def test_a_whole_run_with_a_checkpoint_is_unchanged_and_can_be_packed_again(whol
 
 
 def test_a_run_that_had_to_be_lengthened_goes_on_too(tmp_path, monkeypatch):
-    module = sys.modules["pcuq.fit"]
-    monkeypatch.setitem(module.LENGTHS, "ensemble", (60, 40, 1))
-    monkeypatch.setattr(module, "GOOD_ESS", 1e9)
-    monkeypatch.setattr(module, "MOST_ROUNDS", 2)
+    monkeypatch.setitem(settings_module.LENGTHS, "ensemble", (60, 40, 1))
+    monkeypatch.setattr(settings_module, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(trust, "GOOD_ESS", 1e9)
     settings = {k: v for k, v in SETTINGS.items() if k not in ("warmup", "draws", "thin")}
     expected = pcuq.fit(line(), **settings)
     figures = json.loads(expected.tree.attrs["diagnostics"])

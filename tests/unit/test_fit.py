@@ -11,9 +11,9 @@ import numpyro.distributions as dist
 import pytest
 
 import pcuq
-from pcuq.fit import verdict
 from pcuq.fixed_point import MOST, fixed_point
 from pcuq.objective import Objective
+from pcuq.trust import verdict
 from pcuq.verify import SolverCheck
 
 LAM = 0.02

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pcuq.errors import InputError
-from pcuq.fit import LENGTHS
 from pcuq.io.source import PETAB, PYTHON, petab_source, text_digest
 from pcuq.objective import check_regularisation
 from pcuq.result import versions
+from pcuq.settings import LENGTHS
 from pcuq.study.plan import METHODS, MOST_TASKS, Origin, Plan, Setting, settings_of
 from pcuq.study.worlds import ZOO, read_world
 
