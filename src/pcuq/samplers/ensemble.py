@@ -82,15 +82,12 @@ class Ensemble:
 
     def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
         """Tuning from earlier positions, oldest first."""
-        if warmed < 1:
-            return self.shaped_by(thetas)
-        components = mixtures.components_that_predict(thetas, self.prior.standard_deviations())
-        return self.shaped_by(thetas, components)._replace(adapting=jnp.asarray(0.0))
+        return self.shaped_by(thetas)._replace(adapting=jnp.asarray(float(warmed < 1)))
 
-    def shaped_by(self, thetas: Float[np.ndarray, "T S N p"], components=mixtures.COMPONENTS[0]):
+    def shaped_by(self, thetas: Float[np.ndarray, "T S N p"]) -> Tuning:
         """Tuning whose moves follow these positions, and whose steps adapt."""
         scale = self.prior.standard_deviations()
-        mixture = fit_mixture(thetas.reshape(-1, thetas.shape[-1]), scale, components)
+        mixture = fit_mixture(thetas.reshape(-1, thetas.shape[-1]), scale)
         return Tuning(mixture, jnp.asarray(self.lam), jnp.asarray(1.0))
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:

@@ -2,9 +2,10 @@
 
     m(θ) = Σ_r ω_r t_ν(θ; c_r, H_r),
 
-by expectation–maximisation for Gaussians whose covariances are then widened, with Student's tails
-put on them: a particle that has strayed to where m is too small would otherwise stay there. The
-mixture is fixed while draws are kept, so that both moves are exact whatever the particles do:
+the average of a few fits of Gaussians by expectation–maximisation, whose covariances are then
+widened, with Student's tails put on them: a particle that has strayed to where m is too small would
+otherwise stay there. The mixture is fixed while draws are kept, so that both moves are exact
+whatever the particles do:
 
 * a *jump* to a point of g = w q0 + (1 − w) m;
 * a *local move*, which leaves m invariant and is reversible: pick a component r with its share
@@ -18,7 +19,6 @@ mixture is fixed while draws are kept, so that both moves are exact whatever the
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -31,10 +31,9 @@ from jaxtyping import Array, Float
 
 from pcuq.parameters import Parameters
 
-COMPONENTS = (30, 60, 120)  # as few at first, and as many as the positions bear later
-POINTS = 8000  # earlier positions that the mixture is fitted to
-WORTHWHILE = 0.2  # nats that more components must be better by: they cost more, too
-HELD_OUT = 2000  # positions of other systems that the number of components is chosen by
+PARTS = 4  # fits, each to other positions: their average errs less in the tails than any of them
+COMPONENTS = 60  # of each part
+POINTS = 8000  # earlier positions that each part is fitted to
 ITERATIONS = 30  # of expectation–maximisation
 INFLATION = 1.2  # of the covariances: m should reach beyond the positions seen
 DEGREES = 8  # ν: of freedom
@@ -51,43 +50,23 @@ class Mixture(NamedTuple):
     log_weights: Float[Array, " R"]
 
 
-def components_that_predict(
-    positions: Float[np.ndarray, "T S N p"], scale: Float[np.ndarray, " p"]
-) -> int:
-    """How many components let half of the systems predict where the others are best.
-
-    Positions of one particle are alike: with too many components each of them holds the path of one
-    particle, and moves lead nowhere else.
-    """
-    half = positions.shape[1] // 2
-    if not half:
-        return COMPONENTS[0]
-    p = positions.shape[-1]
-    fitted, others = positions[:, :half].reshape(-1, p), positions[:, half:].reshape(-1, p)
-    others = jnp.asarray(others[np.linspace(0, len(others) - 1, HELD_OUT).round().astype(int)])
-    predicted = [
-        float(jnp.mean(_log_density(fit_mixture(fitted, scale, number), others)))
-        for number in COMPONENTS
-    ]
-    enough = np.array(predicted) >= max(predicted) - WORTHWHILE
-    return COMPONENTS[int(np.argmax(enough))]
-
-
-def fit_mixture(
-    positions: Float[np.ndarray, "K p"],
-    scale: Float[np.ndarray, " p"],
-    components: int = COMPONENTS[0],
-) -> Mixture:
+def fit_mixture(positions: Float[np.ndarray, "K p"], scale: Float[np.ndarray, " p"]) -> Mixture:
     """`scale`: sds of the prior, which bound the mixture's width from below by a hair."""
-    some = np.linspace(0, len(positions) - 1, POINTS).round().astype(int)
-    points = np.asarray(positions)[some]
+    # At random: every so-manieth would be those of a few particles, again and again.
+    some = np.random.default_rng(0).integers(0, len(positions), (PARTS, POINTS))
     # Points that had to be repeated do not count as more.
     repeats = max(1.0, POINTS / len(positions))
-    return _fit(jnp.asarray(points), jnp.asarray(scale), jnp.asarray(repeats), components)
+    parts = _fit_parts(jnp.asarray(positions)[some], jnp.asarray(scale), jnp.asarray(repeats))
+    whole = Mixture(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in parts))
+    return whole._replace(log_weights=whole.log_weights - math.log(PARTS))
 
 
-@functools.partial(jax.jit, static_argnames="components")
-def _fit(points, scale, repeats, components: int) -> Mixture:
+@jax.jit
+def _fit_parts(points: Float[Array, "P K p"], scale, repeats) -> Mixture:
+    return jax.lax.map(lambda some: _fit(some, scale, repeats), points)
+
+
+def _fit(points: Float[Array, "K p"], scale, repeats) -> Mixture:
     count, p = points.shape
     middle = jnp.mean(points, axis=0)
     centred = points - middle
@@ -114,8 +93,8 @@ def _fit(points, scale, repeats, components: int) -> Mixture:
         volumes = jnp.sum(jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)), axis=1)
         return jax.nn.softmax(jnp.log(weights) - volumes - jnp.sum(apart**2, axis=2) / 2, axis=1)
 
-    nearest = jnp.argmin(_squared_distances(z, _scattered(z, components)), axis=1)
-    shares = jax.nn.one_hot(nearest, components)
+    nearest = jnp.argmin(_squared_distances(z, _scattered(z, COMPONENTS)), axis=1)
+    shares = jax.nn.one_hot(nearest, COMPONENTS)
     shares = jax.lax.fori_loop(0, ITERATIONS, lambda _, s: memberships(*maximise(s)), shares)
     weights, means, factors = maximise(shares)
     factors = math.sqrt(INFLATION) * whole @ factors
