@@ -81,6 +81,7 @@ def test_it_says_everything_as_json(calibrated):
     assert said["bound_by"] in ("the share outside the part that fits", "the spread")
 
 
+@pytest.mark.slow
 def test_a_fit_takes_the_calibrated_regularisation():
     fit = pcuq.fit(decay(), regularisation="auto", particles=10, warmup=20, draws=10)
     said = json.loads(fit.tree.attrs["calibration"])
@@ -114,6 +115,7 @@ def test_no_regularisation_that_meets_both_is_said(monkeypatch):
         pcuq.calibrate(decay(), replicates=1)
 
 
+@pytest.mark.slow
 def test_held_out_rows_are_the_last_ones_and_the_score_prefers_a_fit():
     problem = decay()
     kept, held = calibration.split(problem.data)

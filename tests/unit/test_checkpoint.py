@@ -70,6 +70,7 @@ def test_a_whole_run_with_a_checkpoint_is_unchanged_and_can_be_packed_again(whol
     same_bytes(whole, pcuq.fit(line(), **SETTINGS, checkpoint=folder, resume=True))
 
 
+@pytest.mark.slow
 def test_a_run_that_had_to_be_lengthened_goes_on_too(tmp_path, monkeypatch):
     monkeypatch.setitem(settings_module.LENGTHS, "ensemble", (60, 40, 1))
     monkeypatch.setattr(settings_module, "MOST_ROUNDS", 2)
@@ -86,7 +87,7 @@ def test_a_run_that_had_to_be_lengthened_goes_on_too(tmp_path, monkeypatch):
         same_bytes(expected, found)
 
 
-@pytest.mark.parametrize("sampler", ["mala", "nuts"])
+@pytest.mark.parametrize("sampler", ["mala", pytest.param("nuts", marks=pytest.mark.slow)])
 def test_other_samplers_go_on_too(sampler, tmp_path):
     settings = SETTINGS | dict(sampler=sampler, warmup=60, draws=90, thin=1)
     expected = pcuq.fit(line(), **settings)

@@ -144,6 +144,7 @@ def test_exact_draws_satisfy_the_fixed_point_equation_and_others_do_not():
     assert max(shifted.mean_difference, shifted.mass_difference) > limit
 
 
+@pytest.mark.slow
 def test_joint_noise_is_fitted_by_the_flow_and_by_nothing_else():
     def correlated(key, w, s):
         a, b = 0.5 * jax.random.normal(key, (2,))

@@ -4,7 +4,7 @@ Each iteration makes a few sweeps over the N particles, all exact for the joint 
 
     log π(Θ) = Σ_i log q0(θ_i) + (1/λ) [Σ_i v(θ_i) − (1/(N−1)) Σ_{i<j} κ0(θ_i, θ_j)]:
 
-some of *local moves*, one of *jumps*, both shaped by a mixture fitted to earlier positions (see
+some of *local moves*, some of *jumps*, both shaped by a mixture fitted to earlier positions (see
 `mixture.py`). A proposal does not depend on where the other particles are, so all of them are
 solved in parallel; then each is accepted or rejected in turn with the exact ratio of π, given the
 current others. What that needs of κ0 are little more than N² new values, and no more solves. No
@@ -30,7 +30,8 @@ from pcuq.samplers.shared import LogDensity, at_least_lowest
 
 # Local moves of several lengths, relative to the adapted one: where the mixture is too wide for the
 # density, a particle would not move by long ones.
-LENGTHS = (2.0, 0.7, 0.25, 0.08)
+LENGTHS = (2.0, 0.7, 0.2)
+JUMPS = 2  # sweeps of them in each iteration
 TARGET_ACCEPTANCE = 0.4  # of local moves, over all lengths
 ADAPTATION_RATE = 0.3
 MOST_BLOCKS = 5  # of proposals that are accepted together: fewer compute more of κ0
@@ -116,14 +117,14 @@ class Ensemble:
             return self._sweep(key, length, state, tuning)
 
         # One loop over both kinds of sweep, jumps last: solving is compiled once.
-        lengths = jnp.array([*LENGTHS, 0.0])
+        lengths = jnp.array([*LENGTHS, *[0.0] * JUMPS])
         keys = jax.random.split(key, len(lengths))
         state, (accepted, failed) = jax.lax.scan(sweep, state, (keys, lengths))
-        walked = jnp.mean(accepted[:-1])
+        walked, jumped = jnp.mean(accepted[:-JUMPS]), jnp.mean(accepted[-JUMPS:])
         change = tuning.adapting * ADAPTATION_RATE * (walked - TARGET_ACCEPTANCE)
         log_step = jnp.minimum(state.log_step + change, 0.0)
         state = state._replace(log_step=log_step)
-        return state, Info(walked, accepted[-1], log_step, jnp.mean(failed))
+        return state, Info(walked, jumped, log_step, jnp.mean(failed))
 
     def _sweep(self, key, length, state: State, tuning: Tuning):
         """Local moves of one length, or jumps for length 0."""
