@@ -144,7 +144,9 @@ class Ensemble:
     def _accept(self, key, state: State, new: Particles, log_proposal_ratio, lam):
         """Accept or reject each particle in turn, given where the others are by then.
 
-        κ0 is computed for some proposals at a time, with all particles as they are by then.
+        κ0 is computed for some proposals at a time, with all particles as they are by then. Within
+        such a block the repulsion of i changes by κ0(i', k') − κ0(i', k) − κ0(i, k') + κ0(i, k) for
+        each earlier k that moved to k'.
         """
         old = state.particles
         count = len(old.theta)
@@ -157,30 +159,25 @@ class Ensemble:
             proposed = jax.tree.map(lambda leaf: leaf[members], new.features)
             with_all = self.objective.quick_pair_block(proposed, features)
             with_each_other = self.objective.quick_pair_block(proposed, proposed)
+            change = with_all - kappa0[members]
+            change = jnp.where(jnp.arange(count) == members[:, None], 0.0, change)
+            with_block = with_all[:, members]
+            mutual = with_each_other - with_block - with_block.T + kappa0[members][:, members]
+            limit = (own[members] - log_uniform[members]) / share - jnp.sum(change, axis=1)
 
-            def one(carry, packed):
-                kappa0, accepted = carry
-                i, k = packed  # a particle, and its place in the block
-                # An earlier one of the block that was accepted is where it was proposed.
-                row = (
-                    with_all[k]
-                    .at[members]
-                    .set(jnp.where(accepted, with_each_other[k], with_all[k, members]))
-                )
-                others = jnp.arange(count) != i
-                repulsion = jnp.sum(jnp.where(others, row - kappa0[i], 0.0))
-                take = log_uniform[i] < own[i] - share * repulsion
-                row = (
-                    jnp.where(take, row, kappa0[i])
-                    .at[i]
-                    .set(jnp.where(take, with_each_other[k, k], kappa0[i, i]))
-                )
-                kappa0 = kappa0.at[i].set(row).at[:, i].set(row)
-                return (kappa0, accepted.at[k].set(take)), None
+            def one(accepted, place):
+                take = accepted @ mutual[place] < limit[place]
+                return accepted.at[place].set(jnp.where(take, 1.0, 0.0)), None
 
             places = jnp.arange(len(members))
-            first = (kappa0, jnp.zeros(len(members), bool))
-            (kappa0, accepted), _ = jax.lax.scan(one, first, (members, places))
+            moved, _ = jax.lax.scan(one, jnp.zeros(len(members)), places)
+            accepted = moved > 0
+            # κ0 within the block as it is now: of pairs of which both moved, one, or none.
+            of_moved = jnp.where(accepted, with_each_other, with_block)
+            of_stayed = jnp.where(accepted, with_block.T, kappa0[members][:, members])
+            rows = _where(accepted, with_all, kappa0[members])
+            rows = rows.at[:, members].set(_where(accepted, of_moved, of_stayed))
+            kappa0 = kappa0.at[members].set(rows).at[:, members].set(rows.T)
             features = jax.tree.map(
                 lambda all, some: all.at[members].set(_where(accepted, some, all[members])),
                 features,
