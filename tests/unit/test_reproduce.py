@@ -80,6 +80,7 @@ def check_files(out, summary):
     return text
 
 
+@pytest.mark.slow
 def test_lotka_volterra_writes_every_figure_and_fit(tmp_path):
     said = []
     summary = reproduce("lotka-volterra", tmp_path, size=TINY, tell=said.append)
@@ -97,6 +98,7 @@ def test_lotka_volterra_writes_every_figure_and_fit(tmp_path):
     assert summary["exploded_paths"]["misspecified"] >= 0
 
 
+@pytest.mark.slow
 def test_erk_writes_every_figure_and_coverage_by_species(tmp_path):
     summary = reproduce("erk", tmp_path, size=TINY, tell=lambda line: None)
     text = check_files(tmp_path, summary)
@@ -114,6 +116,7 @@ def test_erk_writes_every_figure_and_coverage_by_species(tmp_path):
     assert "MEKPP_ERK" in text and "NOT converged" in text
 
 
+@pytest.mark.slow
 def test_replicates_resume_where_they_stopped(tmp_path):
     said = []
     first = reproduce("replicates", tmp_path, size=TINY, tell=said.append)
@@ -138,6 +141,7 @@ def test_replicates_resume_where_they_stopped(tmp_path):
     check_files(tmp_path, again)
 
 
+@pytest.mark.slow
 def test_robustness_compares_methods_at_each_share(tmp_path):
     summary = reproduce("robustness", tmp_path, size=TINY, tell=lambda line: None)
     check_files(tmp_path, summary)
@@ -149,6 +153,7 @@ def test_robustness_compares_methods_at_each_share(tmp_path):
     assert wrong["bayes"]["parameter_error"] > 5 * wrong["bayes-student-t"]["parameter_error"]
 
 
+@pytest.mark.slow
 def test_prior_tries_every_q0(tmp_path):
     summary = reproduce("prior", tmp_path, size=TINY, tell=lambda line: None)
     check_files(tmp_path, summary)
@@ -157,6 +162,7 @@ def test_prior_tries_every_q0(tmp_path):
         assert list(rows) == list(PRIORS)[:2]
 
 
+@pytest.mark.slow
 def test_spread_lets_regularisation_fall_with_n(tmp_path):
     summary = reproduce("spread", tmp_path, size=TINY, tell=lambda line: None)
     check_files(tmp_path, summary)
@@ -168,6 +174,7 @@ def test_spread_lets_regularisation_fall_with_n(tmp_path):
         assert rows["pcuq"]["band_width"] > 0
 
 
+@pytest.mark.slow
 def test_departures_change_one_thing_at_a_time(tmp_path):
     summary = reproduce("departures", tmp_path, size=TINY, tell=lambda line: None)
     check_files(tmp_path, summary)
@@ -243,6 +250,7 @@ def test_denser_data_are_of_the_same_truth():
     assert residuals.std() == pytest.approx(1.0, abs=4 / np.sqrt(2 * residuals.size))
 
 
+@pytest.mark.slow
 def test_figures_say_which_fits_not_to_trust():
     assert TINY.pcuq.draws < 50  # so that no fit can be good
     fitted, _ = fit_by("pcuq", lotka_volterra.problem(0), 4e-5, TINY.pcuq)
