@@ -4,7 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-EXTRAS := dev,arviz,petab,explore,docs
+EXTRAS := dev,arviz,petab,study,explore,docs
 
 # The newest Python that is old enough for the pins and can make a venv.
 PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
@@ -36,8 +36,10 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## Lotka-Volterra, three methods: figures and a report in demo/
 	$(BIN)/pcuq demo --out demo
 
+# Unit tests compile much and compute little: without optimisation they take half the time.
 test: lint ## lint, then all tests but the slow ones
-	$(PYTEST) -m "not slow"
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(PYTEST) -m "not slow" tests/unit
+	$(PYTEST) -m "not slow" tests/statistical tests/external
 
 test-all: lint ## lint, then all tests
 	$(PYTEST)

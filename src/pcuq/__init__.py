@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pcuq.calibrate import calibrate, select_by_score
+    from pcuq.check import Check, check
     from pcuq.data import Data
     from pcuq.errors import ComputationError, InputError
     from pcuq.exact import solve_on_grid
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
         Poisson,
         StudentT,
     )
+    from pcuq.null import Null, load_null
     from pcuq.objective import joint_log_density, kappa, mmd2
     from pcuq.parameters import Parameter
     from pcuq.predict import Prediction, prior_predictive
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Check",
     "ComputationError",
     "CustomNoise",
     "Data",
@@ -67,6 +70,7 @@ __all__ = [
     "LogNormal",
     "MaternKernel",
     "NegativeBinomial",
+    "Null",
     "ODEModel",
     "Parameter",
     "Poisson",
@@ -76,12 +80,14 @@ __all__ = [
     "Scores",
     "StudentT",
     "calibrate",
+    "check",
     "fit",
     "from_petab",
     "from_sbml",
     "joint_log_density",
     "kappa",
     "load",
+    "load_null",
     "log_likelihood",
     "mmd2",
     "prior_predictive",
@@ -94,6 +100,7 @@ __all__ = [
 # and what needs an extra is not looked for before it is used.
 _HOMES = {
     "calibrate": ("calibrate", "select_by_score"),
+    "check": ("Check", "check"),
     "data": ("Data",),
     "errors": ("ComputationError", "InputError"),
     "exact": ("solve_on_grid",),
@@ -122,6 +129,7 @@ _HOMES = {
         "Poisson",
         "StudentT",
     ),
+    "null": ("Null", "load_null"),
     "objective": ("joint_log_density", "kappa", "mmd2"),
     "parameters": ("Parameter",),
     "predict": ("Prediction", "prior_predictive"),

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -38,7 +39,13 @@ from pcuq.problem import Predictor, Problem
 from pcuq.samplers.base import Crew
 from pcuq.samplers.ensemble import Ensemble, ParallelEnsemble
 from pcuq.scores import crps
-from pcuq.start import Start, starting_fit, starting_particles
+from pcuq.start import (
+    MESH_TOLERANCE,
+    Start,
+    representatives,
+    starting_fit,
+    starting_particles,
+)
 from pcuq.synthetic import with_synthetic_data
 
 REPLICATES = 3
@@ -54,7 +61,6 @@ SHIFTS = (1.0, 10.0, 100.0)
 MOST_OUTSIDE = 0.05
 MOST_SPREAD = 1.25
 HELD_OUT = 0.25
-MESH_TOLERANCE = 2e-4
 
 Tell = Callable[[str], None]
 
@@ -184,13 +190,7 @@ def select_by_score(problem: Problem, seed: int = 0, tell: Tell = lambda line: N
     _refuse_joint_noise(problem)
     began = time.perf_counter()
     kept, held = split(problem.data, seed)
-    training = Problem(
-        problem.model,
-        problem.data.take(kept),
-        problem.kernel,
-        None if problem.conditions is None else dict(problem.conditions),
-        problem.nominal,
-    )
+    training = problem.take(kept)
     tell(f"fitting {len(kept)} of {problem.data.n} rows, to predict the others")
     start = starting_fit(training, seed)
     predictor = _predictor(training, start, seed)
@@ -215,34 +215,31 @@ def sweep(objective: Objective, start: Start, lams: np.ndarray, seed: int) -> li
     sampler = Ensemble(objective, float(lams[0]))
     crew = Crew(sampler, 1, seed, ITERATIONS)
     noise = np.asarray(jax.random.normal(jax.random.key(seed), (PARTICLES, len(start.best))))
-    thetas = (start.best + 3.0 * noise @ np.linalg.cholesky(start.covariance).T)[None]
-    pool, log_steps, found = thetas, np.full(1, -2.0), []
+    thetas = start.best + 3.0 * noise @ np.linalg.cholesky(start.covariance).T
+    pool, log_steps, found = thetas[None, None], np.full(1, -2.0), []
     settling = round(SETTLING * ITERATIONS)
     for number, lam in enumerate(lams):
-        # In parts: at once, and when there are positions at this λ to shape the moves by. The first
-        # λ begins at the fit and not where another ended.
-        for count in (settling,) * (3 if number == 0 else 1) + (ITERATIONS - settling,):
-            tuning = sampler.tune(pool, pool[..., 0], 0.0)._replace(
-                lam=jax.numpy.asarray(float(lam))
-            )
-            crew.begin(thetas, tuning, log_steps)
-            draw, _ = crew.advance(count)
-            thetas, log_steps = draw.theta[-1], crew.log_steps()
-            pool = draw.theta
-        found.append(draw)
+
+        def tune(pool, lam=lam):
+            return sampler.shaped_by(pool)._replace(lam=jnp.asarray(lam))
+
+        # The first λ begins at the fit and not where another ended.
+        counts = (settling,) * (3 if number == 0 else 1) + (ITERATIONS - settling,)
+        found.append(crew.in_stages(pool, counts, log_steps, tune))
+        pool, log_steps = found[-1].theta, crew.log_steps()
     return found
 
 
 def _curves(found: list[Any]) -> tuple[list[float], list[float]]:
     """(share outside the part that fits, spread within it) at each λ."""
     best = max(float(draw.v.max()) for draw in found)
-    outside, spread = [], []
+    outside, widths = [], []
     for draw in found:
         fits = part_that_fits(np.append(draw.v.ravel(), best))[:-1]
         inside = draw.theta.reshape(-1, draw.theta.shape[-1])[fits]
         outside.append(float(1 - fits.mean()))
-        spread.append(_spread(inside) if len(inside) > 1 else math.nan)
-    return outside, spread
+        widths.append(spread(inside) if len(inside) > 1 else math.nan)
+    return outside, widths
 
 
 def _bayes_spread(objective: Objective, start: Start, seed: int) -> float:
@@ -251,18 +248,14 @@ def _bayes_spread(objective: Objective, start: Start, seed: int) -> float:
     sampler = ParallelEnsemble(density, problem.parameters)
     crew = Crew(sampler, 1, seed, BAYES_ITERATIONS)
     noise = np.asarray(jax.random.normal(jax.random.key(seed), (CHAINS, len(start.best))))
-    thetas = (start.best + noise @ np.linalg.cholesky(start.covariance).T)[None]
-    pool, log_steps = thetas, np.full(1, -0.5)
-    # The last part is kept.
-    for count in (BAYES_ITERATIONS // 8, BAYES_ITERATIONS // 4, BAYES_ITERATIONS // 2):
-        crew.begin(thetas, sampler.tune(pool, pool[..., 0], 0.0), log_steps)
-        draw, _ = crew.advance(count)
-        thetas, log_steps = draw.theta[-1], crew.log_steps()
-        pool = draw.theta
-    return _spread(pool.reshape(-1, pool.shape[-1]))
+    thetas = start.best + noise @ np.linalg.cholesky(start.covariance).T
+    counts = (BAYES_ITERATIONS // 8, BAYES_ITERATIONS // 4, BAYES_ITERATIONS // 2)
+    draw = crew.in_stages(thetas[None, None], counts, np.full(1, -0.5), sampler.shaped_by)
+    return spread(draw.theta.reshape(-1, draw.theta.shape[-1]))
 
 
-def _spread(thetas: Float[np.ndarray, "K p"]) -> float:
+def spread(thetas: Float[np.ndarray, "K p"]) -> float:
+    """Geometric mean over parameters of the sd."""
     return float(np.exp(np.mean(np.log(thetas.std(axis=0) + 1e-300))))
 
 
@@ -298,9 +291,7 @@ def _lams(value: float) -> np.ndarray:
 
 def _predictor(problem: Problem, start: Start, seed: int) -> Predictor:
     particles = starting_particles(problem, start, jax.random.key(seed), PARTICLES)
-    prior = np.asarray(problem.parameters.sample(jax.random.key(0), (80,)))
-    representatives = np.concatenate([start.thetas[:4], particles[:44], prior])
-    return problem.predictor(representatives, tolerance=MESH_TOLERANCE)
+    return problem.predictor(representatives(problem, start, particles), tolerance=MESH_TOLERANCE)
 
 
 def split(data: Data, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
-from pcuq import diagnostics
 from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
-from pcuq.calibrate import Calibration, calibrate
+from pcuq.calibrate import Calibration, calibrate, spread
 from pcuq.checkpoint import FitCheckpoint
 from pcuq.errors import ComputationError, InputError
 from pcuq.fixed_point import fixed_point
@@ -23,7 +21,6 @@ from pcuq.groups import make_groups
 from pcuq.monte_carlo import MonteCarloObjective
 from pcuq.objective import (
     Objective,
-    check_regularisation,
     default_lengthscale,
     derivative_mode,
     part_that_fits,
@@ -36,26 +33,13 @@ from pcuq.samplers.ensemble import Ensemble, ParallelEnsemble
 from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
-from pcuq.start import Start, starting_fit, starting_particles
+from pcuq.settings import AUTO, Settings, make_settings, with_lam
+from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
+from pcuq.start import representatives as representatives_of
+from pcuq.trust import converged, convergence, verdict
 from pcuq.verify import SolverCheck, check_solver
 
-AUTO = 0.0  # stands for a λ that is still to be found
-METHODS = ("pcuq", "bayes", "mmd-bayes")
-SAMPLERS = ("ensemble", "mala", "flow", "nuts")
-# Iterations by sampler, where the user leaves them out: (warm-up, draws, thin).
-LENGTHS = {
-    "ensemble": (400, 300, 2),
-    "mala": (3000, 500, 10),
-    "flow": (3000, 500, 10),
-    "nuts": (500, 1000, 1),
-}
-BAYES_CHAINS = 4
-MOST_ROUNDS = 4
-GOOD_RHAT = 1.05
-GOOD_ESS = 100
-GOOD_FIXED_POINT_ESS = 200  # with less, its own error is as large as what it may find
 REFINEMENTS = 2
-MESH_TOLERANCE = 2e-4
 
 
 @x64
@@ -89,7 +73,7 @@ def fit(
     `checkpoint`: a folder in which every chunk is kept, from which `resume` goes on.
     """
     began = time.perf_counter()
-    settings = _settings(
+    settings = make_settings(
         problem,
         method,
         regularisation,
@@ -107,14 +91,14 @@ def fit(
     clock, calibration = {}, None
     if settings.lam == AUTO:
         calibration = _calibration(problem, seed, found)
-        settings = _with_lam(settings, calibration.regularisation)
+        settings = with_lam(settings, calibration.regularisation)
         clock["calibration"] = calibration.seconds
     tick = time.perf_counter()
     start = starting_fit(problem, seed)
     lengthscale = default_lengthscale(problem)
     mode = derivative_mode(problem)
     starts = _starts(problem, start, settings)
-    representatives = _representatives(problem, start, starts)
+    representatives = representatives_of(problem, start, _flat(starts))
     tolerance = mesh_tolerance
     if found is not None:
         starts, representatives = found["starts"], found["representatives"]
@@ -178,102 +162,6 @@ def _as_bytes(calibration: Calibration | None) -> np.ndarray:
     return np.frombuffer(said.encode(), dtype=np.uint8)
 
 
-class Settings(NamedTuple):
-    """What was asked for, checked and filled in."""
-
-    method: str
-    lam: float | None
-    beta: float
-    particles: int
-    systems: int
-    sampler: str
-    warmup: int
-    draws: int
-    thin: int
-    seed: int
-    rounds: int = 0  # how often the draws may be doubled
-
-
-def _settings(
-    problem, method, regularisation, particles, systems, sampler, warmup, draws, thin, seed, beta
-) -> Settings:
-    if not isinstance(problem, Problem):
-        raise InputError(f"`problem` needs a pcuq.Problem: got {type(problem).__name__}.")
-    if method not in METHODS:
-        raise InputError(f"`method` needs one of {', '.join(METHODS)}: got {method!r}.")
-    lam = None
-    if method == "pcuq" or (method == "mmd-bayes" and beta == "matched"):
-        lam = AUTO if regularisation == "auto" else check_regularisation(regularisation)
-    joint = method != "bayes" and problem.data.noises[0].joint
-    sampler = sampler or ("nuts" if method != "pcuq" else "flow" if joint else "ensemble")
-    if sampler not in SAMPLERS:
-        raise InputError(f"`sampler` needs one of {', '.join(SAMPLERS)}: got {sampler!r}.")
-    if joint and sampler != "flow":
-        raise InputError(
-            "JointNoise is integrated by Monte Carlo, which only method='pcuq' with sampler='flow' "
-            f"can use: got method={method!r}, sampler={sampler!r}."
-        )
-    if method != "pcuq" and sampler == "flow":
-        raise InputError(f"`sampler` for {method} needs 'nuts', 'mala' or 'ensemble': got 'flow'.")
-    defaults = LENGTHS[sampler]
-    # Lengths that are left to us grow until the run has converged.
-    rounds = MOST_ROUNDS if warmup is None and draws is None and sampler != "flow" else 0
-    lengths = [
-        given if given is not None else d
-        for given, d in zip((warmup, draws, thin), defaults, strict=True)
-    ]
-    for name, value, least in (
-        ("particles", particles, 2 if method == "pcuq" else 1),
-        ("systems", systems, 1),
-        ("warmup", lengths[0], 0),
-        ("draws", lengths[1], 4),
-        ("thin", lengths[2], 1),
-    ):
-        if isinstance(value, bool) or int(value) != value or value < least:
-            raise InputError(f"`{name}` needs a whole number of at least {least}: got {value!r}.")
-    if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**32:
-        raise InputError(f"`seed` needs a whole number from 0 to 2³² − 1: got {seed!r}.")
-    number = math.nan
-    if method == "mmd-bayes":
-        number = _beta(problem, beta, lam)
-    if method != "pcuq":
-        particles, systems = (BAYES_CHAINS if sampler == "nuts" else particles), 1
-    return Settings(
-        method=method,
-        lam=lam,
-        beta=number,
-        particles=int(particles),
-        systems=int(systems),
-        sampler=sampler,
-        warmup=int(lengths[0]),
-        draws=int(lengths[1]),
-        thin=int(lengths[2]),
-        rounds=rounds,
-        seed=int(seed),
-    )
-
-
-def _with_lam(settings: Settings, lam: float) -> Settings:
-    matched = settings.method == "mmd-bayes"  # the only other method that λ is for
-    beta = mmd_bayes.beta_matched(lam) if matched else settings.beta
-    return settings._replace(lam=lam, beta=beta)
-
-
-def _beta(problem: Problem, beta, lam) -> float:
-    if beta == "matched":
-        return math.nan if lam == AUTO else mmd_bayes.beta_matched(lam)
-    if beta == "paper":
-        log_beta = mmd_bayes.log_beta_of_paper(problem)
-        return math.exp(log_beta) if log_beta < math.log(sys.float_info.max) else math.inf
-    try:
-        number = float(beta)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not number > 0:
-        raise InputError(f"`beta` needs a number > 0, 'matched' or 'paper': got {beta!r}.")
-    return number
-
-
 def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:
     """(S, N, p): systems begin apart."""
     keys = jax.random.split(jax.random.key(settings.seed + 1), settings.systems)
@@ -284,16 +172,6 @@ def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:
     # Baselines have one mode that matters: begin around the best fit, over-dispersed.
     noise = np.asarray(jax.random.normal(keys[0], (1, settings.particles, len(start.best))))
     return start.best + 2.0 * noise @ np.linalg.cholesky(start.covariance).T
-
-
-def _representatives(problem: Problem, start: Start, starts: np.ndarray) -> np.ndarray:
-    """Values that a mesh must serve: fits, particles, and where the prior may lead them.
-
-    A draw that only the mesh cannot solve would be repelled by none, and so attract the system.
-    """
-    some = _flat(starts)[:: max(1, starts[..., 0].size // 44)]
-    prior = problem.parameters.sample(jax.random.key(0), (80,))
-    return np.concatenate([start.thetas[:4], some[:44], np.asarray(prior)])
 
 
 def _objective(problem: Problem, predictor, lengthscale, mode) -> Objective:
@@ -337,7 +215,7 @@ def _run(
         listener=with_mmd2(progress, objective),
         checkpoint=kept,
         resume=resume,
-        enough=lambda theta: _converged(settings, np.moveaxis(theta, 0, 1)),
+        enough=lambda theta: converged(settings, np.moveaxis(theta, 0, 1)),
         rounds=settings.rounds,
     )
 
@@ -386,7 +264,7 @@ def _package(
     fits = part_that_fits(v_data) if v_data.max() > 0 else np.ones(len(v_data), bool)
     figures: dict[str, Any] = {
         "share_outside_fit": float(1 - fits.mean()) if settings.method == "pcuq" else 0.0,
-        "spread": float(np.exp(np.mean(np.log(pooled[fits].std(axis=0) + 1e-300)))),
+        "spread": spread(pooled[fits]),
         "failed_draws": int(run.failed.sum()),
         "acceptance": {k: float(np.mean(x)) for k, x in run.info.items()},
         "solver_error": check.trajectory_error,
@@ -409,7 +287,7 @@ def _package(
             kl=residual.kl,
             mmd2=residual.mmd2,
         )
-    figures |= _convergence(settings, theta)
+    figures |= convergence(settings, theta)
     figures |= {"iterations": run.iterations, "thin": run.thin}
     clock.update(run.timings)
     trusted, status = verdict(settings, figures, check, run.failed.mean())
@@ -427,76 +305,6 @@ def _package(
         extra=make_groups(objective, pooled, settings.seed),
     )
     return Fit(tree, problem)
-
-
-def _convergence(settings: Settings, theta: np.ndarray) -> dict[str, float]:
-    """R-hat and effective sample size of draws (S, T, N, p)."""
-    paths = np.moveaxis(theta, 2, 1).reshape(-1, theta.shape[1], theta.shape[3])
-    of_paths = float(np.max(diagnostics.rhat(paths)))
-    found = {
-        "rhat_paths_max": of_paths,
-        "ess_min": float(np.min(diagnostics.ess_bulk(paths))),
-        "rhat_max": of_paths,
-    }
-    if settings.systems > 1:
-        over = [diagnostics.rhat_over_systems(theta.mean(axis=2))]
-        if settings.particles > 1:
-            over.append(diagnostics.rhat_over_systems(theta.std(axis=2)))
-        found["rhat_max"] = float(np.max(over))
-    return found
-
-
-def _converged(settings: Settings, theta: np.ndarray) -> bool:
-    found = _convergence(settings, theta)
-    return found["rhat_max"] < GOOD_RHAT and found["ess_min"] >= GOOD_ESS
-
-
-def verdict(settings, figures, check, share_failed) -> tuple[bool, str]:
-    """Whether to trust the draws, in words."""
-    doubts = []
-    rhat = figures["rhat_max"]
-    if settings.method == "pcuq" and settings.systems < 2:
-        doubts.append("there is only one system to compare, so R-hat says little: use systems=2")
-    if not rhat < GOOD_RHAT:
-        what = "over systems" if settings.systems > 1 else "over chains"
-        doubts.append(f"R-hat {what} is {rhat:.2f}, above {GOOD_RHAT}: sample longer")
-    if not figures["ess_min"] >= GOOD_ESS:
-        doubts.append(f"the effective sample size is only {figures['ess_min']:.0f}: sample longer")
-    known = figures.get("fixed_point_ess", 0) >= GOOD_FIXED_POINT_ESS
-    if known and (figures["fixed_point_mass"] > 0.1 or figures["fixed_point_mean"] > 0.3):
-        doubts.append(
-            "the draws do not satisfy the fixed-point equation (differences "
-            f"{figures['fixed_point_mean']:.2f} sd and {figures['fixed_point_mass']:.2f} in "
-            "mass): sample longer, or use more particles"
-        )
-    if not check.good:
-        doubts.append(
-            f"the ODE solver's error is {check.trajectory_error:.2g} kernel widths and "
-            f"{check.density_error:.2g} in the log density: use solver='implicit' or 'explicit', "
-            "or a smaller mesh_tolerance"
-        )
-    if share_failed > 0.5:
-        doubts.append(f"{share_failed:.0%} of the draws cannot be solved: narrow the prior")
-    if settings.sampler == "flow":
-        doubts.append("the unadjusted flow has a bias that is not measured: use 'ensemble'")
-    outside = figures["share_outside_fit"]
-    unchecked = (
-        " Whether the draws satisfy the fixed-point equation could not be told: its importance "
-        f"sample has an effective size of only {figures['fixed_point_ess']:.0f}."
-        if "fixed_point_ess" in figures and not known
-        else ""
-    )
-    remark = unchecked + (
-        f" {outside:.0%} of Q lies outside the part that fits, near the prior: it explains little "
-        "of the data, and shrinks with λ."
-        if outside > 0.005
-        else ""
-    )
-    if doubts:
-        return False, "Do not trust this fit yet: " + "; ".join(doubts) + "." + remark
-    return True, f"Converged: R-hat {rhat:.3f}, effective sample size {figures['ess_min']:.0f}." + (
-        remark
-    )
 
 
 def _attributes(

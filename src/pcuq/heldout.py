@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcuq.errors import InputError
-from pcuq.likelihood import scales_at_points
 from pcuq.parameters import Parameter
-from pcuq.predict import sample_noise
+from pcuq.predict import outputs_and_scales, sample_noise
 from pcuq.problem import Predictor, Problem
 from pcuq.result import Fit
 
@@ -114,15 +113,9 @@ def _solve(predictor: Predictor, thetas: Array) -> tuple[Array, NDArray[np.bool_
 
 def _noisy(problem: Problem):
     """(key, outputs at the points, θ) → one noisy observation of each entry of the table."""
-    of_row, static = problem.points.of_row, problem.scale.static
 
     def draw(key, outputs, theta):
-        scales = scales_at_points(problem, outputs, theta)
-        s = jnp.asarray(static)
-        if scales is not None:
-            s = jnp.where(static > 0, s, scales[of_row])
-        w = outputs[of_row][:, problem.columns]
-        return sample_noise(problem.data, key, w, s)
+        return sample_noise(problem.data, key, *outputs_and_scales(problem, outputs, theta))
 
     return draw
 

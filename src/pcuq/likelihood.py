@@ -51,13 +51,13 @@ def _accurate(problem: Problem):
 
 
 def log_likelihood_function(problem: Problem, predictor: Predictor):
-    """θ ↦ log p(y | θ), on a given way of solving the model."""
+    """θ ↦ log p(y | θ), on a given way of solving the model; also (θ, other data)."""
     of_outputs = log_likelihood_of_outputs(problem)
-    return lambda theta: of_outputs(*predictor(theta), theta)
+    return lambda theta, *y: of_outputs(*predictor(theta), theta, *y)
 
 
 def log_likelihood_of_outputs(problem: Problem):
-    """(outputs at the points, ok, θ) ↦ log p(y | θ)."""
+    """(outputs at the points, ok, θ) ↦ log p(y | θ); y may be other data of the same shape."""
     data = problem.data
     observed = jnp.asarray(data.observed)
     if data.noises[0].joint and not data.observed.all():
@@ -66,7 +66,8 @@ def log_likelihood_of_outputs(problem: Problem):
             "rows, or use noise that is independent over outputs."
         )
 
-    def log_density(outputs, ok, theta):
+    def log_density(outputs, ok, theta, y=data.y):
+        measured = jnp.asarray(y)
         scales = scales_at_points(problem, outputs, theta)
         of_row = problem.points.of_row
         w = outputs[of_row][:, problem.columns]
@@ -76,7 +77,7 @@ def log_likelihood_of_outputs(problem: Problem):
         ok = ok & jnp.all(good | ~observed)
         s = jnp.where(good & observed, s, 1.0)
         if data.noises[0].joint:
-            return jnp.where(ok, jnp.sum(data.noise.log_prob(jnp.asarray(data.y), w, s)), -jnp.inf)
+            return jnp.where(ok, jnp.sum(data.noise.log_prob(measured, w, s)), -jnp.inf)
         total = 0.0
         for column, noise in enumerate(data.noises):
             values = w[:, column]
@@ -84,8 +85,8 @@ def log_likelihood_of_outputs(problem: Problem):
                 positive = (values > 0) | ~observed[:, column]
                 ok = ok & jnp.all(positive)
                 values = jnp.where(values > 0, values, 1.0)
-            y = jnp.where(observed[:, column], jnp.asarray(data.y[:, column]), 1.0)
-            terms = noise.log_prob(y, values, s[:, column])
+            known = jnp.where(observed[:, column], measured[:, column], 1.0)
+            terms = noise.log_prob(known, values, s[:, column])
             total = total + jnp.sum(jnp.where(observed[:, column], terms, 0.0))
         return jnp.where(ok, total, -jnp.inf)
 

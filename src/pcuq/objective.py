@@ -11,6 +11,7 @@ failed has v = 0 and κ0 = 0 with every particle, and the prior's gradient.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -63,7 +64,7 @@ class Objective:
         self.lengthscale = default_lengthscale(problem) if lengthscale is None else lengthscale
         self.embedding = self._make_embedding(force)
         self.pairs = PairSum(self.embedding)
-        self.y = _on_kernel_scale(problem)
+        self.y = on_kernel_scale(problem)
         self.data_constants = jax.tree.map(np.asarray, self.embedding.data_constants())
         self._known_scale = () if problem.scale.depends_on_theta else (known_scale(problem),)
 
@@ -129,6 +130,15 @@ class Objective:
     @cached_property
     def compiled_value_and_gradient(self) -> Callable[[Array, Any], tuple[Array, Array]]:
         return jax.jit(self.joint_value_and_gradient)
+
+    def given(self, y: Float[Array, "n k"]) -> Objective:
+        """The same with other data of the same design, on the scale of the kernels; also traced."""
+        _ = self._quick_pairs  # centred on numbers: rounding alone depends on where
+        other = copy.copy(self)
+        for name in ("constant", "kappa", "mmd2", "_data_terms_batch"):
+            other.__dict__.pop(name, None)
+        other.y = y
+        return other
 
     # --- one particle -----------------------------------------------------------------------
 
@@ -378,7 +388,7 @@ def default_lengthscale(problem: Problem) -> Float[np.ndarray, " d"]:
     )
 
 
-def _on_kernel_scale(problem: Problem) -> np.ndarray:
+def on_kernel_scale(problem: Problem) -> np.ndarray:
     """(n, k) data on the scale where kernels act, 0 where missing."""
     data, design = problem.data, problem.design
     with jax.enable_x64(True):

@@ -83,7 +83,10 @@ class Problem:
         rows = np.arange(self.data.n)[np.asarray(rows)]
         if rows.ndim != 1 or not rows.size:
             raise InputError("`rows` needs positions or truth values that choose at least one row.")
-        data = self.data.take(rows)
+        return self.with_data(self.data.take(rows))
+
+    def with_data(self, data: Data) -> Problem:
+        """The problem with other data, and all else the same."""
         return Problem(self.model, data, self.kernel, self.conditions, self.nominal)
 
     @property

@@ -31,7 +31,8 @@ SURVEYED = 256
 TEMPERING = (30.0, 10.0, 3.0, 1.0)
 ITERATIONS = (10, 10, 10, 25)  # at each temperature
 LONGEST_MOVE = 3.0
-MESH_TOLERANCE = 1e-3
+ASCENT_TOLERANCE = 1e-3  # of the mesh on which fits are sought
+MESH_TOLERANCE = 2e-4  # of the mesh on which draws are made
 
 
 class Start(NamedTuple):
@@ -59,7 +60,9 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
     draws = problem.parameters.sample(jax.random.key(seed), (SURVEYED,))
     if problem.nominal is not None:
         draws = draws.at[0].set(problem.nominal)
-    predictor = problem.predictor(np.asarray(draws[:32]), mode="forward", tolerance=MESH_TOLERANCE)
+    predictor = problem.predictor(
+        np.asarray(draws[:32]), mode="forward", tolerance=ASCENT_TOLERANCE
+    )
     climb = Program(jax.vmap(_ascent(problem, predictor)))
     density = Program(jax.vmap(_tempered_posterior(problem, predictor), in_axes=(0, None)))
     schedule = np.repeat(TEMPERING, ITERATIONS)
@@ -84,6 +87,20 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
     order = np.argsort(-posterior, kind="stable")
     order = order[np.isfinite(posterior[order])]
     return Start(ends[order], posterior[order], np.linalg.inv(curvature[order[0]]))
+
+
+def climber(problem: Problem, predictor: Predictor):
+    """(points, other data) ↦ the best fit near the points: one program for all data."""
+    one = _ascent(problem, predictor)
+    climb = Program(jax.vmap(lambda theta, y: one(theta, jnp.ones(ITERATIONS[-1]), y), (0, None)))
+
+    def climb_from(thetas: Float[np.ndarray, "K p"], y: Float[np.ndarray, "n d"]) -> Start:
+        ends, posterior, curvature = map(np.asarray, climb(np.asarray(thetas), y))
+        posterior = np.where(np.isfinite(posterior), posterior, -np.inf)
+        order = np.argsort(-posterior, kind="stable")
+        return Start(ends[order], posterior[order], np.linalg.inv(curvature[order[0]]))
+
+    return climb_from
 
 
 def noise_at_starting_fit(problem: Problem) -> np.ndarray:
@@ -134,17 +151,20 @@ class Climber(NamedTuple):
 
 
 def _ascent(problem: Problem, predictor: Predictor):
-    """(θ, tempering of each step) ↦ (end point, log posterior there, curvature there)."""
+    """(θ, tempering of each step) ↦ (end point, log posterior there, curvature there).
+
+    A third argument is other data of the same shape.
+    """
     noises, design = problem.data.noises, problem.design
     weight = jnp.asarray(design.mask * design.counts[:, None])
     log_prior = problem.parameters.log_prior
     likelihood = log_likelihood_of_outputs(problem)
 
-    def at(theta, damping) -> Climber:
+    def at(theta, damping, y) -> Climber:
         def solve(theta):
             outputs, ok = predictor(theta)
             w, s, _ = predictions(problem, outputs, ok, theta)
-            return likelihood(outputs, ok, theta), w, s
+            return likelihood(outputs, ok, theta, y), w, s
 
         (value, w, s), (gradient, jacobian_w, jacobian_s) = jax.vmap(
             lambda v: jax.jvp(solve, (theta,), (v,)), out_axes=((None,) * 3, (-1,) * 3)
@@ -170,19 +190,21 @@ def _ascent(problem: Problem, predictor: Predictor):
             damping,
         )
 
-    def step(here: Climber, factor):
+    def step(here: Climber, factor, y):
         a = here.curvature(factor)
         a = a + here.damping * jnp.diag(jnp.diag(a))
         move = jnp.linalg.solve(a, here.gradient(factor))
         move = move * jnp.minimum(1.0, LONGEST_MOVE / (jnp.max(jnp.abs(move)) + 1e-12))
-        there = at(here.theta + move, here.damping)
+        there = at(here.theta + move, here.damping, y)
         better = there.value(factor) > here.value(factor)
         damping = jnp.clip(here.damping * jnp.where(better, 0.25, 4.0), 1e-8, 1e8)
         chosen = jax.tree.map(lambda new, old: jnp.where(better, new, old), there, here)
         return chosen._replace(damping=damping), None
 
-    def climb(theta, factors):
-        end, _ = jax.lax.scan(step, at(theta, jnp.asarray(1.0)), factors)
+    def climb(theta, factors, y=problem.data.y):
+        y = jnp.asarray(y)
+        first = at(theta, jnp.asarray(1.0), y)
+        end, _ = jax.lax.scan(lambda here, factor: step(here, factor, y), first, factors)
         return end.theta, end.value(1.0), end.curvature(1.0)
 
     return climb
@@ -200,3 +222,15 @@ def starting_particles(
     others = np.asarray(jax.random.choice(keys[1], len(start.thetas), (elsewhere,)))
     prior = np.asarray(problem.parameters.sample(keys[2], (count - near - elsewhere,)))
     return np.concatenate([start.best + spread, start.thetas[others], prior])
+
+
+def representatives(
+    problem: Problem, start: Start, particles: Float[np.ndarray, "N p"]
+) -> Float[np.ndarray, "R p"]:
+    """Values that a mesh must serve: fits, particles, and where the prior may lead them.
+
+    A draw that only the mesh cannot solve would be repelled by none, and so attract the system.
+    """
+    some = particles[:: max(1, len(particles) // 44)]
+    prior = problem.parameters.sample(jax.random.key(0), (80,))
+    return np.concatenate([start.thetas[:4], some[:44], np.asarray(prior)])

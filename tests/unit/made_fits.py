@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import pcuq
-from pcuq.fit import Settings
 from pcuq.groups import make_groups, with_predictions
 from pcuq.objective import Objective
 from pcuq.result import Fit, make_tree, versions
+from pcuq.settings import Settings
 
 X = np.linspace(0.0, 5.0, 11)
 

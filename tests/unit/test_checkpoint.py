@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import pcuq
-from pcuq import checkpoint
+from pcuq import checkpoint, trust
+from pcuq import settings as settings_module
 from pcuq.calibrate import Calibration
 from pcuq.errors import ComputationError, InputError
 
@@ -69,16 +70,16 @@ def test_a_whole_run_with_a_checkpoint_is_unchanged_and_can_be_packed_again(whol
     same_bytes(whole, pcuq.fit(line(), **SETTINGS, checkpoint=folder, resume=True))
 
 
+@pytest.mark.slow
 def test_a_run_that_had_to_be_lengthened_goes_on_too(tmp_path, monkeypatch):
-    module = sys.modules["pcuq.fit"]
-    monkeypatch.setitem(module.LENGTHS, "ensemble", (60, 40, 1))
-    monkeypatch.setattr(module, "GOOD_ESS", 1e9)
-    monkeypatch.setattr(module, "MOST_ROUNDS", 2)
+    monkeypatch.setitem(settings_module.LENGTHS, "ensemble", (60, 40, 1))
+    monkeypatch.setattr(settings_module, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(trust, "GOOD_ESS", 1e9)
     settings = {k: v for k, v in SETTINGS.items() if k not in ("warmup", "draws", "thin")}
     expected = pcuq.fit(line(), **settings)
     figures = json.loads(expected.tree.attrs["diagnostics"])
     assert figures["iterations"] == 60 + 40 + 80 + 160 and figures["thin"] == 4
-    assert expected.tree["posterior"].sizes["draw"] == 40
+    assert expected.tree["posterior"].sizes["draw"] == 20 + 40  # of the last two rounds
     for share in (0.25, 0.45, 0.8):  # of 320: in the first, the second and the third round
         with pytest.raises(CutError):
             pcuq.fit(line(), **settings, checkpoint=tmp_path / "run", progress=cut_at(share))
@@ -86,7 +87,7 @@ def test_a_run_that_had_to_be_lengthened_goes_on_too(tmp_path, monkeypatch):
         same_bytes(expected, found)
 
 
-@pytest.mark.parametrize("sampler", ["mala", "nuts"])
+@pytest.mark.parametrize("sampler", ["mala", pytest.param("nuts", marks=pytest.mark.slow)])
 def test_other_samplers_go_on_too(sampler, tmp_path):
     settings = SETTINGS | dict(sampler=sampler, warmup=60, draws=90, thin=1)
     expected = pcuq.fit(line(), **settings)

@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 import pcuq
-from pcuq import cli, plots, report
+from pcuq import cli, plots, report, study
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
-# A fit takes a quarter of a minute or more, most of it compiling.
-FITS = re.compile(r"pcuq\.fit\(|pcuq fit ")
+# A fit or a check takes a quarter of a minute or more, most of it compiling.
+FITS = re.compile(r"pcuq\.(fit|check)\(|pcuq (fit|check) ")
 # Enough to see that a command runs; the text shows what a person would type.
 FEW = ["--particles", "4", "--warmup", "8", "--draws", "8"]
 
@@ -83,11 +83,12 @@ def test_every_public_name_stands_in_the_reference():
     }
     wanted |= {f"pcuq.plots.{name}" for name in plots.__all__}
     wanted |= {f"pcuq.report.{name}" for name in report.__all__}
+    wanted |= {f"pcuq.study.{name}" for name in study.__all__}
     assert shown == wanted
 
 
-@pytest.mark.parametrize("module", [plots, report])
-def test_every_name_of_plots_and_report_has_a_docstring(module):
+@pytest.mark.parametrize("module", [plots, report, study])
+def test_every_name_of_a_package_has_a_docstring(module):
     for name in module.__all__:
         thing = getattr(module, name)
         if callable(thing):

@@ -45,7 +45,10 @@ def test_alike_conditions_are_one_group_and_others_stand_alone():
     assert members == [[0, 1, 2], 3]
 
 
-@pytest.mark.parametrize("representatives", [None, np.array([[-0.5], [0.0], [0.7]])])
+@pytest.mark.parametrize(
+    "representatives",
+    [pytest.param(None, marks=pytest.mark.slow), np.array([[-0.5], [0.0], [0.7]])],
+)
 def test_outputs_together_are_those_of_each_alone(representatives):
     predictor = problem().predictor(representatives)
     thetas = np.array([[-0.4], [0.6]])

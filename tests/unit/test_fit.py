@@ -11,9 +11,9 @@ import numpyro.distributions as dist
 import pytest
 
 import pcuq
-from pcuq.fit import verdict
 from pcuq.fixed_point import MOST, fixed_point
 from pcuq.objective import Objective
+from pcuq.trust import verdict
 from pcuq.verify import SolverCheck
 
 LAM = 0.02
@@ -144,6 +144,7 @@ def test_exact_draws_satisfy_the_fixed_point_equation_and_others_do_not():
     assert max(shifted.mean_difference, shifted.mass_difference) > limit
 
 
+@pytest.mark.slow
 def test_joint_noise_is_fitted_by_the_flow_and_by_nothing_else():
     def correlated(key, w, s):
         a, b = 0.5 * jax.random.normal(key, (2,))

@@ -176,7 +176,9 @@ def test_the_model_itself_is_not_changed():
     assert model.simulate([0.0])["u"][0] == 2.0
 
 
-@pytest.mark.parametrize("method", ["mesh", "explicit", "implicit"])
+@pytest.mark.parametrize(
+    "method", ["mesh", "explicit", pytest.param("implicit", marks=pytest.mark.slow)]
+)
 def test_every_method_applies_them_alike(method):
     model = decay().do(
         [Intervention(shift={"u": 3.0}, at=2.0), Intervention(set={"u": 1.0}, at=4.0, hold=True)]

@@ -191,8 +191,8 @@ def test_outputs_between_steps_are_accurate(method):
     [
         pytest.param("nan", "explicit", "forward", marks=pytest.mark.slow),
         ("nan-later", "explicit", "forward"),
-        ("blow-up", "explicit", "forward"),
-        ("nan-later", "explicit", "reverse"),
+        pytest.param("blow-up", "explicit", "forward", marks=pytest.mark.slow),
+        pytest.param("nan-later", "explicit", "reverse", marks=pytest.mark.slow),
         pytest.param("blow-up", "explicit", "reverse", marks=pytest.mark.slow),
         pytest.param("nan-later", "implicit", "forward", marks=pytest.mark.slow),
         pytest.param("nan-later", "implicit", "reverse", marks=pytest.mark.slow),
@@ -253,6 +253,7 @@ def test_a_stiff_model_goes_to_the_implicit_method():
     assert np.min(found["x"]) < -1.5  # it has jumped to the other branch
 
 
+@pytest.mark.slow
 def test_a_stiff_model_without_representatives_is_seen_too():
     model = ODEModel(lambda t, u, p: [-1e6 * p["k"] * (u[0] - jnp.cos(t))], {"u": 0.0}, POSITIVE)
     solver = model.solver(X)
@@ -279,6 +280,7 @@ def test_robertson_is_simulated_in_small_and_large_numbers():
     assert np.isclose(found["a"][1], 4.9382e-3, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_a_break_is_met_exactly_by_adaptive_steps():
     def model(breaks):
         return ODEModel(

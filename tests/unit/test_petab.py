@@ -92,6 +92,7 @@ def test_overrides_and_noise_that_depends_on_the_state(tmp_path):
     assert likelihood(problem) == pytest.approx(wanted, abs=1e-7)
 
 
+@pytest.mark.slow
 def test_rest_before_the_start_and_at_the_end(tmp_path):
     problem = load(
         tmp_path,
@@ -166,6 +167,7 @@ def test_a_nominal_value_on_its_bound_is_moved_inside(tmp_path):
     assert float(problem.parameters.constrain(problem.nominal)["k2"]) == pytest.approx(1e-8)
 
 
+@pytest.mark.slow
 def test_experiments_of_version_two_have_periods(tmp_path):
     problem = load(tmp_path, pt.V2)
     a0 = 0.6 / 0.9

@@ -201,3 +201,20 @@ def test_groups_stay_small(fit):
     assert sizes["posterior_predictive"] <= 200 * 11 * 2 * 2 * 4 + 2_000
     assert fit.tree["predictions"]["w"].dtype == np.float32
     assert fit.tree["predictions"].sizes["draw"] <= 400
+
+
+def test_calibration_is_drawn_with_its_bounds():
+    known = {
+        "regularisation": 4e-5,
+        "lams": [1e-5, 3e-5, 1e-4],
+        "outside": [[0.0, 0.02, 0.2]],
+        "spread": [[0.03, 0.035, 0.05]],
+        "bayes_spread": [0.01],
+        "floor": 0.03,
+    }
+    spread, share = plots.plot_calibration(known)
+    labels = spread.get_legend_handles_labels()[1]
+    assert "λ★ = 4e-05" in labels and "floor: 0.03" in labels and "Bayes: 0.01" in labels
+    assert share.lines[-1].get_ydata()[0] == 0.05
+    with pytest.raises(InputError, match="two Axes"):
+        plots.plot_calibration(known, [spread])

@@ -279,3 +279,35 @@ def test_a_failed_solve_is_no_minimum_of_mmd():
     assert value == -np.inf and not ok
     with pytest.raises(ComputationError, match="none of the starts"):
         mmd_bayes.minimise_mmd(target, begin[:1])
+
+
+# --- acceptance, particle by particle -------------------------------------------------------
+
+
+@pytest.mark.parametrize("problem", [linear_problem, failing_problem], ids=["solved", "some fail"])
+def test_particles_are_accepted_in_turn_by_the_joint_density(problem):
+    """Twelve particles in blocks, against a loop that computes the whole density each time."""
+    target = Objective(problem())
+    ensemble = Ensemble(target, LAM)
+    rng = np.random.default_rng(8)
+    old, new = 2.5 * rng.normal(size=(2, 12, 2))
+    tuning = ensemble.shaped_by(old[None, None])
+    state = ensemble.init(jnp.asarray(old), tuning, 0.0)
+    key, given = jax.random.key(4), rng.normal(size=12)
+    log_uniform = np.log(jax.random.uniform(key, (12,)))
+    found, accepted = jax.jit(ensemble._accept)(
+        key, state, ensemble.evaluate(jnp.asarray(new), tuning), jnp.asarray(given), LAM
+    )
+    density = jax.jit(lambda thetas: target.joint_log_density(thetas, LAM))
+    thetas, expected = old.copy(), []
+    for i in range(12):
+        moved = thetas.copy()
+        moved[i] = new[i]
+        ratio = float(density(moved) - density(thetas)) + given[i]
+        expected.append(log_uniform[i] < ratio)
+        thetas = moved if expected[-1] else thetas
+    assert 3 <= sum(expected) <= 9
+    np.testing.assert_array_equal(accepted, expected)
+    np.testing.assert_array_equal(found.particles.theta, thetas)
+    again = ensemble.init(jnp.asarray(thetas), tuning, 0.0)
+    np.testing.assert_allclose(found.kappa0, again.kappa0, atol=1e-6)

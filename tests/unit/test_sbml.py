@@ -173,7 +173,7 @@ def test_periodic_switches_are_found(tmp_path):
     np.testing.assert_allclose(found, [0, 0, 1, 3, 6, 10], atol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["explicit", "implicit"])
+@pytest.mark.parametrize("method", ["explicit", pytest.param("implicit", marks=pytest.mark.slow)])
 def test_switching_time_can_be_fitted(tmp_path, method):
     text = infusion("piecewise(on, time < off, 0) - x")
     fitted = {"off": pcuq.Parameter("log"), "on": pcuq.Parameter("log")}
@@ -220,6 +220,7 @@ def test_what_is_set_from_the_start_reaches_initial_assignments(tmp_path):
     assert model.simulate([0.0])["S2"][0] == pytest.approx(10.0)
 
 
+@pytest.mark.slow
 def test_simulation_of_a_hundred_reactions_compiles_in_seconds(tmp_path):
     number = 100
     text = sb.model(

@@ -253,6 +253,7 @@ def test_a_second_petab_problem_is_predicted_from_the_fit_of_the_first(tmp_path)
     assert found.methods["pcuq"].notes == ("sd_b = 0.02 from the held-out nominal point",)
 
 
+@pytest.mark.slow
 def test_predictions_of_a_stiff_draw_are_those_of_the_model():
     def rhs(t, u, p):
         return [-p["fast"] * (u[0] - jnp.cos(t))]

@@ -91,6 +91,7 @@ def test_what_decays_faster_than_a_step_does_no_harm():
     assert np.max(np.abs(w[:, 0] - np.cos(X))) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_stiff_model_is_put_on_a_stiff_mesh_that_is_accurate():
     x = np.array([0.1, 1.0, 10.0, 40.0])
     given = representatives()

@@ -15,11 +15,14 @@ from pcuq.samplers.shared import LogDensity
 
 
 def log_posterior(problem: Problem, predictor: Predictor) -> LogDensity:
-    """θ ↦ (log posterior up to a constant, (log-likelihood, whether the model was solved))."""
+    """θ ↦ (log posterior up to a constant, (log-likelihood, whether the model was solved)).
+
+    A second argument is other data of the same shape.
+    """
     log_likelihood = log_likelihood_function(problem, predictor)
 
-    def log_density(theta):
-        likelihood = log_likelihood(theta)
+    def log_density(theta, *y):
+        likelihood = log_likelihood(theta, *y)
         ok = jnp.isfinite(likelihood)
         # Also where it is +∞ or no number: such a point must not hold a chain.
         likelihood = jnp.where(ok, likelihood, -jnp.inf)

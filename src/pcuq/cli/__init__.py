@@ -14,9 +14,13 @@ COMMANDS = (
     "demo",
     "fit",
     "predict",
+    "check",
     "report",
     "score",
     "explore",
+    "calibrate",
+    "reproduce",
+    "study",
     "bench",
 )
 for _name in COMMANDS:

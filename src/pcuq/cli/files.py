@@ -15,12 +15,14 @@ import typer
 from pcuq.errors import InputError
 
 
-def check_out(path: Path, suffixes: tuple[str, ...]) -> None:
+def check_out(path: Path, suffixes: tuple[str, ...], option: str = "--out") -> None:
     """Before anything is computed: what is found can be written."""
     if path.suffix not in suffixes:
-        raise InputError(f"--out needs a file ending in {' or '.join(suffixes)}: got {path}.")
+        raise InputError(f"{option} needs a file ending in {' or '.join(suffixes)}: got {path}.")
     if not os.access(path.parent, os.W_OK) or path.is_dir():
-        raise InputError(f"--out {path} cannot be written: make its folder first, or choose one.")
+        raise InputError(
+            f"{option} {path} cannot be written: make its folder first, or choose one."
+        )
 
 
 def make_folder(path: Path) -> None:

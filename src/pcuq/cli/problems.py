@@ -8,8 +8,6 @@ executed when the user gives it.
 from __future__ import annotations
 
 import io
-import runpy
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -17,7 +15,7 @@ import typer
 
 from pcuq.cli.app import say
 from pcuq.cli.options import parse_noise
-from pcuq.errors import ComputationError, InputError
+from pcuq.errors import InputError
 
 if TYPE_CHECKING:
     from pcuq.io.source import Source
@@ -91,10 +89,11 @@ def load_problem(path: Path, table: Table | None = None) -> Loaded:
             f"{path} needs to be a PEtab YAML file (.yaml) or a Python file (.py) that defines "
             "`problem`."
         )
+    from pcuq.io.python_file import names_in
     from pcuq.io.source import python_source
     from pcuq.problem import Problem
 
-    names = _execute(path)
+    names = names_in(path)
     if table is not None:
         options = {key: value for key, value in table._asdict().items() if key != "text"}
         return Loaded(
@@ -186,19 +185,6 @@ def _petab(path: Path) -> Loaded:
     except (InputError, OSError) as error:
         say(f"warning: the run will not carry its problem: {error}")
         return Loaded(problem, Source(PETAB, path.name, text_digest(path)))
-
-
-def _execute(path: Path) -> dict[str, Any]:
-    # As when Python runs a file, it may import what lies beside it.
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        return runpy.run_path(str(path), run_name="pcuq_problem")
-    except (InputError, ComputationError) as error:
-        raise type(error)(f"{path}: {error}") from error
-    except (Exception, SystemExit) as error:
-        raise InputError(f"{path} stopped with {type(error).__name__}: {error}") from error
-    finally:
-        sys.path.pop(0)
 
 
 def _of_table(path: Path, names: dict[str, Any], table: Table) -> Problem:

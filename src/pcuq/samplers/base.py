@@ -16,6 +16,7 @@ results do not depend on how the run is cut into chunks, or systems are shared o
 
 from __future__ import annotations
 
+import copy
 import os
 import time
 from collections.abc import Callable
@@ -103,9 +104,9 @@ def sample(
 ) -> Run:
     """Warm up, then keep every `thin`-th of `draws · thin` iterations.
 
-    Draws (T, S, N, p) that are not `enough` are given up, up to `rounds` times: they serve to tune
-    a run that is twice as long, of which half as many are kept. With a `checkpoint` every chunk is
-    kept on disk; with `resume` the run goes on from there.
+    Draws (T, S, N, p) that are not `enough` are followed by a round that is tuned by them, twice as
+    long and twice as thinned, up to `rounds` times; the last two rounds are kept. With a
+    `checkpoint` every chunk is kept on disk; with `resume` the run goes on from there.
     """
     systems = len(starts)
     crew = Crew(sampler, systems, seed, max(chunk, thin * 2**rounds))
@@ -120,6 +121,7 @@ def sample(
     if checkpoint is not None and resume:
         records, state = checkpoint.load()
     seen: list[Draw] = []
+    earlier: list[Draw] = []  # the round before
     kept: list[Draw] = []
     infos: list[dict[str, np.ndarray]] = []
     number = 0
@@ -137,18 +139,17 @@ def sample(
         (seen if part.warming else kept).append(draw)
         if not part.warming:
             infos.append(info)
-        again = not plan and rounds > 0 and not enough(_joined(kept).theta)
+        again = not plan and rounds > 0 and not enough(_joined(earlier + kept).theta)
         if again:
-            # What has not converged serves as warm-up for twice as many iterations.
             rounds, thin = rounds - 1, 2 * thin
             plan = _plan(0, draws, thin, chunk)
             total += sum(part.length for part in plan)
         if (part.ends_stage or again) and not replayed:
-            pool = _later(seen, crew.iteration) if part.warming else _joined(kept)
+            pool = _later(seen, crew.iteration) if part.warming else _joined(earlier + kept)
             warmed = 1.0 if not part.warming else crew.iteration / warmup
             crew.begin(draw.theta[-1], sampler.tune(pool.theta, pool.v, warmed), crew.log_steps())
         if again:
-            kept, infos = [], []
+            earlier, kept, infos = [Draw(*(leaf[1::2] for leaf in _joined(kept)))], [], []
         if replayed and number == len(records):
             crew.restore(state)
         if checkpoint is not None and not replayed:
@@ -156,7 +157,7 @@ def sample(
         clock["compile_and_warmup" if part.warming else "draws"] += time.perf_counter() - began
         began = time.perf_counter()
 
-    theta, v, failed = (np.moveaxis(leaf, 0, 1) for leaf in _joined(kept))
+    theta, v, failed = (np.moveaxis(leaf, 0, 1) for leaf in _joined(earlier + kept))
     info = {name: np.moveaxis(np.concatenate([i[name] for i in infos]), 0, 1) for name in infos[0]}
     warm = np.concatenate([k.theta for k in seen])[:: max(1, warmup // 400)] if seen else None
     warm = theta[:, :0] if warm is None else np.moveaxis(warm, 0, 1)
@@ -222,6 +223,13 @@ class Crew:
         self._advance = Program(_advance(sampler, most))
         self.states: list[Any] = [None] * workers
 
+    def another(self, seed: int) -> Crew:
+        """A crew for another run, which shares the compiled programs of this one."""
+        other = copy.copy(self)
+        other.key, other.iteration = jax.random.key(seed), 0
+        other.states = [None] * len(self.groups)
+        return other
+
     def begin(self, thetas, tuning, log_steps) -> None:
         """The states at these positions (S, N, p), with this tuning from now on."""
         self.tuning = tuning
@@ -266,6 +274,18 @@ class Crew:
         self.states, kept = map(list, zip(*self._each(run), strict=True))
         self.iteration += count
         return jax.tree.map(lambda *leaves: np.concatenate(leaves, axis=1), *kept)
+
+    def in_stages(self, pool: Float[np.ndarray, "T S N p"], counts, log_steps, tune) -> Draw:
+        """Draws of the last of several stages, each tuned by the positions of the one before.
+
+        Steps adapt in all but the last.
+        """
+        for number, count in enumerate(counts):
+            adapting = jnp.asarray(float(number < len(counts) - 1))
+            self.begin(pool[-1], tune(pool)._replace(adapting=adapting), log_steps)
+            draw, _ = self.advance(count)
+            pool, log_steps = draw.theta, self.log_steps()
+        return draw
 
     def _each(self, work) -> list[Any]:
         def in_64_bits(*args):  # the setting is a thread's own

@@ -4,7 +4,7 @@ Each iteration makes a few sweeps over the N particles, all exact for the joint 
 
     log π(Θ) = Σ_i log q0(θ_i) + (1/λ) [Σ_i v(θ_i) − (1/(N−1)) Σ_{i<j} κ0(θ_i, θ_j)]:
 
-some of *local moves*, one of *jumps*, both shaped by a mixture fitted to earlier positions (see
+some of *local moves*, some of *jumps*, both shaped by a mixture fitted to earlier positions (see
 `mixture.py`). A proposal does not depend on where the other particles are, so all of them are
 solved in parallel; then each is accepted or rejected in turn with the exact ratio of π, given the
 current others. What that needs of κ0 are little more than N² new values, and no more solves. No
@@ -30,7 +30,8 @@ from pcuq.samplers.shared import LogDensity, at_least_lowest
 
 # Local moves of several lengths, relative to the adapted one: where the mixture is too wide for the
 # density, a particle would not move by long ones.
-LENGTHS = (2.0, 0.7, 0.25, 0.08)
+LENGTHS = (2.0, 0.7, 0.2)
+JUMPS = 2  # sweeps of them in each iteration
 TARGET_ACCEPTANCE = 0.4  # of local moves, over all lengths
 ADAPTATION_RATE = 0.3
 MOST_BLOCKS = 5  # of proposals that are accepted together: fewer compute more of κ0
@@ -82,11 +83,13 @@ class Ensemble:
 
     def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
         """Tuning from earlier positions, oldest first."""
-        scale, components = self.prior.standard_deviations(), mixtures.COMPONENTS[0]
-        if warmed == 1:
-            components = mixtures.components_that_predict(thetas, scale)
-        mixture = fit_mixture(thetas.reshape(-1, thetas.shape[-1]), scale, components)
-        return Tuning(mixture, jnp.asarray(self.lam), jnp.asarray(float(warmed < 1)))
+        return self.shaped_by(thetas)._replace(adapting=jnp.asarray(float(warmed < 1)))
+
+    def shaped_by(self, thetas: Float[np.ndarray, "T S N p"]) -> Tuning:
+        """Tuning whose moves follow these positions, and whose steps adapt."""
+        scale = self.prior.standard_deviations()
+        mixture = fit_mixture(thetas.reshape(-1, thetas.shape[-1]), scale)
+        return Tuning(mixture, jnp.asarray(self.lam), jnp.asarray(1.0))
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
         particles = self.evaluate(thetas, tuning)
@@ -114,14 +117,14 @@ class Ensemble:
             return self._sweep(key, length, state, tuning)
 
         # One loop over both kinds of sweep, jumps last: solving is compiled once.
-        lengths = jnp.array([*LENGTHS, 0.0])
+        lengths = jnp.array([*LENGTHS, *[0.0] * JUMPS])
         keys = jax.random.split(key, len(lengths))
         state, (accepted, failed) = jax.lax.scan(sweep, state, (keys, lengths))
-        walked = jnp.mean(accepted[:-1])
+        walked, jumped = jnp.mean(accepted[:-JUMPS]), jnp.mean(accepted[-JUMPS:])
         change = tuning.adapting * ADAPTATION_RATE * (walked - TARGET_ACCEPTANCE)
         log_step = jnp.minimum(state.log_step + change, 0.0)
         state = state._replace(log_step=log_step)
-        return state, Info(walked, accepted[-1], log_step, jnp.mean(failed))
+        return state, Info(walked, jumped, log_step, jnp.mean(failed))
 
     def _sweep(self, key, length, state: State, tuning: Tuning):
         """Local moves of one length, or jumps for length 0."""
@@ -141,7 +144,9 @@ class Ensemble:
     def _accept(self, key, state: State, new: Particles, log_proposal_ratio, lam):
         """Accept or reject each particle in turn, given where the others are by then.
 
-        κ0 is computed for some proposals at a time, with all particles as they are by then.
+        κ0 is computed for some proposals at a time, with all particles as they are by then. Within
+        such a block the repulsion of i changes by κ0(i', k') − κ0(i', k) − κ0(i, k') + κ0(i, k) for
+        each earlier k that moved to k'.
         """
         old = state.particles
         count = len(old.theta)
@@ -154,30 +159,25 @@ class Ensemble:
             proposed = jax.tree.map(lambda leaf: leaf[members], new.features)
             with_all = self.objective.quick_pair_block(proposed, features)
             with_each_other = self.objective.quick_pair_block(proposed, proposed)
+            change = with_all - kappa0[members]
+            change = jnp.where(jnp.arange(count) == members[:, None], 0.0, change)
+            with_block = with_all[:, members]
+            mutual = with_each_other - with_block - with_block.T + kappa0[members][:, members]
+            limit = (own[members] - log_uniform[members]) / share - jnp.sum(change, axis=1)
 
-            def one(carry, packed):
-                kappa0, accepted = carry
-                i, k = packed  # a particle, and its place in the block
-                # An earlier one of the block that was accepted is where it was proposed.
-                row = (
-                    with_all[k]
-                    .at[members]
-                    .set(jnp.where(accepted, with_each_other[k], with_all[k, members]))
-                )
-                others = jnp.arange(count) != i
-                repulsion = jnp.sum(jnp.where(others, row - kappa0[i], 0.0))
-                take = log_uniform[i] < own[i] - share * repulsion
-                row = (
-                    jnp.where(take, row, kappa0[i])
-                    .at[i]
-                    .set(jnp.where(take, with_each_other[k, k], kappa0[i, i]))
-                )
-                kappa0 = kappa0.at[i].set(row).at[:, i].set(row)
-                return (kappa0, accepted.at[k].set(take)), None
+            def one(accepted, place):
+                take = accepted @ mutual[place] < limit[place]
+                return accepted.at[place].set(jnp.where(take, 1.0, 0.0)), None
 
             places = jnp.arange(len(members))
-            first = (kappa0, jnp.zeros(len(members), bool))
-            (kappa0, accepted), _ = jax.lax.scan(one, first, (members, places))
+            moved, _ = jax.lax.scan(one, jnp.zeros(len(members)), places)
+            accepted = moved > 0
+            # κ0 within the block as it is now: of pairs of which both moved, one, or none.
+            of_moved = jnp.where(accepted, with_each_other, with_block)
+            of_stayed = jnp.where(accepted, with_block.T, kappa0[members][:, members])
+            rows = _where(accepted, with_all, kappa0[members])
+            rows = rows.at[:, members].set(_where(accepted, of_moved, of_stayed))
+            kappa0 = kappa0.at[members].set(rows).at[:, members].set(rows.T)
             features = jax.tree.map(
                 lambda all, some: all.at[members].set(_where(accepted, some, all[members])),
                 features,
@@ -204,10 +204,13 @@ class ParallelEnsemble(Ensemble):
         return State(self.evaluate(thetas, tuning), jnp.zeros((0, 0)), jnp.asarray(log_step))
 
     def evaluate(self, thetas: Float[Array, "N p"], tuning: Tuning) -> Particles:
-        value, (v, ok) = jax.vmap(self.log_density)(thetas)
+        value, (v, ok) = self.log_densities(thetas, tuning)
         parts = jax.vmap(lambda theta: log_components(tuning.mixture, theta))(thetas)
         log_prior = jax.vmap(self.prior.log_prior)(thetas)
         return Particles(thetas, log_prior, v, Features(at_least_lowest(value), ok), parts)
+
+    def log_densities(self, thetas: Float[Array, "N p"], tuning: Tuning):
+        return jax.vmap(self.log_density)(thetas)
 
     def _accept(self, key, state: State, new: Particles, log_proposal_ratio, lam):
         log_ratio = log_proposal_ratio + (

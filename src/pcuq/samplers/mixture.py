@@ -2,9 +2,10 @@
 
     m(θ) = Σ_r ω_r t_ν(θ; c_r, H_r),
 
-by expectation–maximisation for Gaussians whose covariances are then widened, with Student's tails
-put on them: a particle that has strayed to where m is too small would otherwise stay there. The
-mixture is fixed while draws are kept, so that both moves are exact whatever the particles do:
+the average of a few fits of Gaussians by expectation–maximisation, whose covariances are then
+widened, with Student's tails put on them: a particle that has strayed to where m is too small would
+otherwise stay there. The mixture is fixed while draws are kept, so that both moves are exact
+whatever the particles do:
 
 * a *jump* to a point of g = w q0 + (1 − w) m;
 * a *local move*, which leaves m invariant and is reversible: pick a component r with its share
@@ -18,7 +19,6 @@ mixture is fixed while draws are kept, so that both moves are exact whatever the
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import NamedTuple
 
@@ -31,11 +31,10 @@ from jaxtyping import Array, Float
 
 from pcuq.parameters import Parameters
 
-COMPONENTS = (30, 60, 120)  # as few at first, and as many as the positions bear later
-POINTS = 8000  # earlier positions that the mixture is fitted to
-WORTHWHILE = 0.2  # nats that more components must be better by: they cost more, too
-HELD_OUT = 2000  # positions of other systems that the number of components is chosen by
-ITERATIONS = 30  # of expectation–maximisation
+PARTS = 6  # fits, each to other positions: their average errs less in the tails than any of them
+COMPONENTS = 40  # of each part
+POINTS = 3000  # earlier positions that each part is fitted to
+ITERATIONS = 10  # of expectation–maximisation
 INFLATION = 1.2  # of the covariances: m should reach beyond the positions seen
 DEGREES = 8  # ν: of freedom
 PRIOR_SHARE = 0.15  # w
@@ -51,43 +50,23 @@ class Mixture(NamedTuple):
     log_weights: Float[Array, " R"]
 
 
-def components_that_predict(
-    positions: Float[np.ndarray, "T S N p"], scale: Float[np.ndarray, " p"]
-) -> int:
-    """How many components let half of the systems predict where the others are best.
-
-    Positions of one particle are alike: with too many components each of them holds the path of one
-    particle, and moves lead nowhere else.
-    """
-    half = positions.shape[1] // 2
-    if not half:
-        return COMPONENTS[0]
-    p = positions.shape[-1]
-    fitted, others = positions[:, :half].reshape(-1, p), positions[:, half:].reshape(-1, p)
-    others = jnp.asarray(others[np.linspace(0, len(others) - 1, HELD_OUT).round().astype(int)])
-    predicted = [
-        float(jnp.mean(_log_density(fit_mixture(fitted, scale, number), others)))
-        for number in COMPONENTS
-    ]
-    enough = np.array(predicted) >= max(predicted) - WORTHWHILE
-    return COMPONENTS[int(np.argmax(enough))]
-
-
-def fit_mixture(
-    positions: Float[np.ndarray, "K p"],
-    scale: Float[np.ndarray, " p"],
-    components: int = COMPONENTS[0],
-) -> Mixture:
+def fit_mixture(positions: Float[np.ndarray, "K p"], scale: Float[np.ndarray, " p"]) -> Mixture:
     """`scale`: sds of the prior, which bound the mixture's width from below by a hair."""
-    some = np.linspace(0, len(positions) - 1, POINTS).round().astype(int)
-    points = np.asarray(positions)[some]
+    # At random: every so-manieth would be those of a few particles, again and again.
+    some = np.random.default_rng(0).integers(0, len(positions), (PARTS, POINTS))
     # Points that had to be repeated do not count as more.
     repeats = max(1.0, POINTS / len(positions))
-    return _fit(jnp.asarray(points), jnp.asarray(scale), jnp.asarray(repeats), components)
+    parts = _fit_parts(jnp.asarray(positions)[some], jnp.asarray(scale), jnp.asarray(repeats))
+    whole = Mixture(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in parts))
+    return whole._replace(log_weights=whole.log_weights - math.log(PARTS))
 
 
-@functools.partial(jax.jit, static_argnames="components")
-def _fit(points, scale, repeats, components: int) -> Mixture:
+@jax.jit
+def _fit_parts(points: Float[Array, "P K p"], scale, repeats) -> Mixture:
+    return jax.lax.map(lambda some: _fit(some, scale, repeats), points)
+
+
+def _fit(points: Float[Array, "K p"], scale, repeats) -> Mixture:
     count, p = points.shape
     middle = jnp.mean(points, axis=0)
     centred = points - middle
@@ -114,8 +93,8 @@ def _fit(points, scale, repeats, components: int) -> Mixture:
         volumes = jnp.sum(jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)), axis=1)
         return jax.nn.softmax(jnp.log(weights) - volumes - jnp.sum(apart**2, axis=2) / 2, axis=1)
 
-    nearest = jnp.argmin(_squared_distances(z, _scattered(z, components)), axis=1)
-    shares = jax.nn.one_hot(nearest, components)
+    nearest = jnp.argmin(_squared_distances(z, _scattered(z, COMPONENTS)), axis=1)
+    shares = jax.nn.one_hot(nearest, COMPONENTS)
     shares = jax.lax.fori_loop(0, ITERATIONS, lambda _, s: memberships(*maximise(s)), shares)
     weights, means, factors = maximise(shares)
     factors = math.sqrt(INFLATION) * whole @ factors
@@ -148,7 +127,9 @@ def _squared_distances(a, b):
 def log_components(mixture: Mixture, theta: Float[Array, " p"]) -> Float[Array, " R"]:
     """log ω_r t_ν(θ; c_r, H_r); the logsumexp of these is log m(θ)."""
     p = theta.shape[-1]
-    z = jnp.einsum("rpq,rq->rp", mixture.inverses, theta - mixture.centres)
+    # One product for all components: much quicker than one for each where θ are many.
+    apart = mixture.inverses.reshape(-1, p) @ theta
+    z = apart.reshape(-1, p) - jnp.einsum("rpq,rq->rp", mixture.inverses, mixture.centres)
     volumes = jnp.sum(jnp.log(jnp.diagonal(mixture.factors, axis1=1, axis2=2)), axis=1)
     constant = math.lgamma((DEGREES + p) / 2) - math.lgamma(DEGREES / 2)
     constant -= 0.5 * p * math.log(DEGREES * math.pi)
@@ -159,12 +140,19 @@ def log_components(mixture: Mixture, theta: Float[Array, " p"]) -> Float[Array, 
 def move(mixture: Mixture, key: Array, theta: Float[Array, " p"], log_parts, s):
     """θ' of the local move from θ, given `log_components` there."""
     pick, scale, noise = jax.random.split(key, 3)
-    r = jax.random.categorical(pick, log_parts)
+    r = _pick(pick, log_parts, ())
     apart = theta - mixture.centres[r]
     distance2 = jnp.sum((mixture.inverses[r] @ apart) ** 2)
     u = _chi_squared(scale, (), DEGREES + len(theta)) / (DEGREES + distance2)
     step = mixture.factors[r] @ jax.random.normal(noise, theta.shape) / jnp.sqrt(u)
     return mixture.centres[r] + jnp.sqrt(1 - s**2) * apart + s * step
+
+
+def _pick(key, log_weights, shape):
+    """Places drawn in proportion to weights, with one uniform number for each."""
+    below = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
+    uniform = below[-1] * jax.random.uniform(key, shape)
+    return jnp.minimum(jnp.sum(below <= uniform[..., None], axis=-1), len(below) - 1)
 
 
 def _chi_squared(key, shape, degrees: int):
@@ -175,7 +163,7 @@ def _chi_squared(key, shape, degrees: int):
 def sample(mixture: Mixture, prior: Parameters, key: Array, count: int) -> Float[Array, "K p"]:
     """Points from g."""
     keys = jax.random.split(key, 5)
-    r = jax.random.categorical(keys[0], mixture.log_weights, shape=(count,))
+    r = _pick(keys[0], mixture.log_weights, (count,))
     noise = jax.random.normal(keys[1], (count, mixture.centres.shape[1]))
     noise = noise / jnp.sqrt(_chi_squared(keys[2], (count, 1), DEGREES) / DEGREES)
     near = mixture.centres[r] + jnp.einsum("kpq,kq->kp", mixture.factors[r], noise)

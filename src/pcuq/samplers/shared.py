@@ -40,7 +40,8 @@ class Evaluated(NamedTuple):
 
 
 # θ ↦ (log density, (v, ok)): v is kept beside a draw, ok says whether the model could be solved.
-LogDensity = Callable[[Float[Array, " p"]], tuple[Array, tuple[Array, Array]]]
+# Of Bayes it also takes data of the same shape as a second argument.
+LogDensity = Callable[..., tuple[Array, tuple[Array, Array]]]
 
 
 def tuning_of_fit(thetas: np.ndarray, v: np.ndarray, warmed: float) -> Tuning:

@@ -1,0 +1,78 @@
+"""Results that survive an interruption: one small JSON file for each, whole or not there.
+
+A study asks for its parts by name. What is on disk is read, what is not is computed and written
+beside what it was computed with; a part computed with other settings is not taken for this one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pcuq.errors import InputError
+from pcuq.reproduce.rows import Tell
+
+
+class Store:
+    """A folder of parts, all computed with the same `settings`."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any], tell: Tell):
+        self.folder, self.tell = folder, tell
+        self.settings = json.loads(json.dumps(settings))  # as it will be read back
+        self.taken = self.made = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """The part of that name."""
+        path = self.folder / f"{name}.json"
+        if path.is_file():
+            found = json.loads(path.read_text())
+            if found["settings"] != self.settings:
+                raise InputError(
+                    f"{path} was computed with other settings ({_differing(found, self.settings)} "
+                    "differ): give another folder, or remove that one."
+                )
+            self.taken += 1
+            return found["result"]
+        began = time.perf_counter()
+        result = compute()
+        elapsed = round(time.perf_counter() - began, 1)
+        write_json(path, {"settings": self.settings, "elapsed": elapsed, "result": result})
+        self.made += 1
+        return json.loads(path.read_text())["result"]  # as it will be read the next time
+
+    def __repr__(self) -> str:
+        return f"{self.made} parts computed, {self.taken} found on disk"
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Through a scratch file beside it: what is there is complete."""
+    handle, scratch = tempfile.mkstemp(suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w") as stream:
+            json.dump(_finite(content), stream, indent=2, allow_nan=False)
+            stream.write("\n")
+        os.replace(scratch, path)
+    finally:
+        Path(scratch).unlink(missing_ok=True)
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _differing(found: dict[str, Any], wanted: dict[str, Any]) -> str:
+    before = found["settings"]
+    names = sorted(k for k in {*before, *wanted} if before.get(k) != wanted.get(k))
+    return ", ".join(names)

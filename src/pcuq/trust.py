@@ -1,0 +1,83 @@
+"""Whether to trust the draws of a fit: R-hat, effective size, and a verdict in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pcuq import diagnostics
+from pcuq.settings import Settings
+
+GOOD_RHAT = 1.05
+GOOD_ESS = 100
+GOOD_FIXED_POINT_ESS = 200  # with less, its own error is as large as what it may find
+
+
+def convergence(settings: Settings, theta: np.ndarray) -> dict[str, float]:
+    """R-hat and effective sample size of draws (S, T, N, p)."""
+    paths = np.moveaxis(theta, 2, 1).reshape(-1, theta.shape[1], theta.shape[3])
+    of_paths = float(np.max(diagnostics.rhat(paths)))
+    found = {
+        "rhat_paths_max": of_paths,
+        "ess_min": float(np.min(diagnostics.ess_bulk(paths))),
+        "rhat_max": of_paths,
+    }
+    if settings.systems > 1:
+        over = [diagnostics.rhat_over_systems(theta.mean(axis=2))]
+        if settings.particles > 1:
+            over.append(diagnostics.rhat_over_systems(theta.std(axis=2)))
+        found["rhat_max"] = float(np.max(over))
+    return found
+
+
+def converged(settings: Settings, theta: np.ndarray) -> bool:
+    """Whether draws (S, T, N, p) are enough."""
+    found = convergence(settings, theta)
+    return found["rhat_max"] < GOOD_RHAT and found["ess_min"] >= GOOD_ESS
+
+
+def verdict(settings, figures, check, share_failed) -> tuple[bool, str]:
+    """Whether to trust the draws, in words."""
+    doubts = []
+    rhat = figures["rhat_max"]
+    if settings.method == "pcuq" and settings.systems < 2:
+        doubts.append("there is only one system to compare, so R-hat says little: use systems=2")
+    if not rhat < GOOD_RHAT:
+        what = "over systems" if settings.systems > 1 else "over chains"
+        doubts.append(f"R-hat {what} is {rhat:.2f}, above {GOOD_RHAT}: sample longer")
+    if not figures["ess_min"] >= GOOD_ESS:
+        doubts.append(f"the effective sample size is only {figures['ess_min']:.0f}: sample longer")
+    known = figures.get("fixed_point_ess", 0) >= GOOD_FIXED_POINT_ESS
+    if known and (figures["fixed_point_mass"] > 0.1 or figures["fixed_point_mean"] > 0.3):
+        doubts.append(
+            "the draws do not satisfy the fixed-point equation (differences "
+            f"{figures['fixed_point_mean']:.2f} sd and {figures['fixed_point_mass']:.2f} in "
+            "mass): sample longer, or use more particles"
+        )
+    if not check.good:
+        doubts.append(
+            f"the ODE solver's error is {check.trajectory_error:.2g} kernel widths and "
+            f"{check.density_error:.2g} in the log density: use solver='implicit' or 'explicit', "
+            "or a smaller mesh_tolerance"
+        )
+    if share_failed > 0.5:
+        doubts.append(f"{share_failed:.0%} of the draws cannot be solved: narrow the prior")
+    if settings.sampler == "flow":
+        doubts.append("the unadjusted flow has a bias that is not measured: use 'ensemble'")
+    outside = figures["share_outside_fit"]
+    unchecked = (
+        " Whether the draws satisfy the fixed-point equation could not be told: its importance "
+        f"sample has an effective size of only {figures['fixed_point_ess']:.0f}."
+        if "fixed_point_ess" in figures and not known
+        else ""
+    )
+    remark = unchecked + (
+        f" {outside:.0%} of Q lies outside the part that fits, near the prior: it explains little "
+        "of the data, and shrinks with λ."
+        if outside > 0.005
+        else ""
+    )
+    if doubts:
+        return False, "Do not trust this fit yet: " + "; ".join(doubts) + "." + remark
+    return True, f"Converged: R-hat {rhat:.3f}, effective sample size {figures['ess_min']:.0f}." + (
+        remark
+    )

@@ -1,0 +1,280 @@
+"""Small versions of the paper's experiments: what they write is complete and says what it should.
+
+Sizes are far too small to converge, so nothing here is about coverage; that fits are not to be
+trusted must then be said everywhere.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+import pcuq
+from pcuq.errors import InputError
+from pcuq.reproduce import TINY, reproduce
+from pcuq.reproduce import cases as lv_cases
+from pcuq.reproduce import erk as erk_module
+from pcuq.reproduce import erk_replicates as erk_replicates_module
+from pcuq.reproduce import lotka_volterra as lv_module
+from pcuq.reproduce import replicates as replicates_module
+from pcuq.reproduce.departures import CODE_TIMES, Departure, problem_with
+from pcuq.reproduce.figures import DISTRUST, warn, warn_of_means
+from pcuq.reproduce.methods import fit_by
+from pcuq.reproduce.prior import PRIORS, with_prior
+from pcuq.reproduce.robustness import ERROR, contaminated
+from pcuq.reproduce.rows import mean_row
+from pcuq.reproduce.spread import denser
+from pcuq.reproduce.store import Store
+from pcuq.zoo import erk, lotka_volterra
+
+KEYS = {
+    "regularisation",
+    "rhat_max",
+    "ess_min",
+    "fixed_point_residual",
+    "share_outside_fit",
+    "coverage",
+    "crps",
+    "seconds",
+    "status",
+}
+CALIBRATION = {
+    "regularisation": 4e-5,
+    "bound_by": "the spread",
+    "lams": [1e-5, 3e-5, 1e-4],
+    "outside": [[0.0, 0.02, 0.2]],
+    "spread": [[0.03, 0.035, 0.05]],
+    "bayes_spread": [0.01],
+    "floor": 0.03,
+    "seconds": 0.0,
+}
+
+
+@pytest.fixture(autouse=True)
+def quick_calibration(monkeypatch):
+    """λ★ is tested where it is made: here it only has to be used."""
+    for module in (lv_module, replicates_module):
+        monkeypatch.setattr(module, "calibration", lambda setting, seed, size: CALIBRATION)
+    cells = CALIBRATION | {"regularisation": 2.7e-6}
+    for module in (erk_module, erk_replicates_module):
+        monkeypatch.setattr(module, "calibration", lambda seed, size: cells)
+
+
+def check_rows(rows):
+    for row in rows.values():
+        if isinstance(row, dict):
+            assert row.keys() >= KEYS
+            assert set(row["coverage"]) == {"0.5", "0.9"}
+            assert 0 <= row["coverage"]["0.5"] <= row["coverage"]["0.9"] <= 1
+            assert row["crps"] > 0
+
+
+def check_files(out, summary):
+    assert json.loads((out / "summary.json").read_text()) == json.loads(json.dumps(summary))
+    text = (out / "README.md").read_text()
+    for name in summary.get("figures", []):
+        assert (out / name).stat().st_size > 1000
+        assert name.split(".")[0] in text
+    return text
+
+
+@pytest.mark.slow
+def test_lotka_volterra_writes_every_figure_and_fit(tmp_path):
+    said = []
+    summary = reproduce("lotka-volterra", tmp_path, size=TINY, tell=said.append)
+    check_files(tmp_path, summary)
+    stems = {name.split(".")[0] for name in summary["figures"]}
+    assert stems == {"main", "traces", "sensitivity", "particles", "calibration"}
+    assert set(summary["cases"]) == {"well-specified", "misspecified"}
+    for case, rows in summary["cases"].items():
+        check_rows(rows)
+        assert rows["pcuq-tenfold"]["regularisation"] == pytest.approx(4e-4)
+        assert {"bayes", "mmd-bayes", "pcuq", "pcuq-tenth", "pcuq-N6"} <= set(rows)
+        for key in rows:
+            assert pcuq.load(tmp_path / "fits" / f"{case}-{key}.nc").status == rows[key]["status"]
+            assert any(case in line and key in line and "R-hat" in line for line in said)
+    assert summary["exploded_paths"]["misspecified"] >= 0
+
+
+@pytest.mark.slow
+def test_erk_writes_every_figure_and_coverage_by_species(tmp_path):
+    summary = reproduce("erk", tmp_path, size=TINY, tell=lambda line: None)
+    text = check_files(tmp_path, summary)
+    assert {name.split(".")[0] for name in summary["figures"]} == {
+        "main", "bayes", "pcuq", "rates", "truth", "coverage", "calibration"
+    }  # fmt: skip
+    for regime in ("control", "inhibited"):
+        check_rows(summary["cases"][regime])
+        for method in ("bayes", "pcuq"):
+            species = summary["cases"][regime][method]["species"]
+            assert tuple(species) == erk.OUTPUTS
+            shares = [one["coverage"]["0.9"] for one in species.values()]
+            overall = summary["cases"][regime][method]["coverage"]["0.9"]
+            assert np.mean(shares) == pytest.approx(overall)
+    assert "MEKPP_ERK" in text and "NOT converged" in text
+
+
+@pytest.mark.slow
+def test_replicates_resume_where_they_stopped(tmp_path):
+    said = []
+    first = reproduce("replicates", tmp_path, size=TINY, tell=said.append)
+    for case in ("well-specified", "misspecified"):
+        rows = first["cases"]["main"][case]
+        check_rows(rows)
+        assert rows["pcuq"]["replicates"] == 2
+        assert rows["pcuq"]["standard_error"]["coverage"]["0.9"] >= 0
+        assert rows["exploded_paths"] == sum(rows["exploded_paths_by_set"])
+    assert first["cases"]["main"]["misspecified"]["pcuq, 3 λ★"]["regularisation"] == pytest.approx(
+        1.2e-4
+    )
+    assert set(first["bars"]) == {"main"}
+    assert first["cases"]["erk"]["inhibited"]["pcuq"]["replicates"] == 2
+    parts = sorted((tmp_path / "parts").glob("*.json"))
+    before = [path.stat().st_mtime_ns for path in parts]
+    again = reproduce("replicates", tmp_path, size=TINY, tell=said.append)
+    assert [path.stat().st_mtime_ns for path in parts] == before
+    assert again["cases"] == first["cases"]
+    assert "0 parts computed" in again["parts"]
+    assert {name.split(".")[0] for name in again["figures"]} == {"replicates", "erk"}
+    check_files(tmp_path, again)
+
+
+@pytest.mark.slow
+def test_robustness_compares_methods_at_each_share(tmp_path):
+    summary = reproduce("robustness", tmp_path, size=TINY, tell=lambda line: None)
+    check_files(tmp_path, summary)
+    assert list(summary["cases"]) == ["0% outliers", "20% outliers"]
+    for rows in summary["cases"].values():
+        check_rows(rows)
+        assert len(rows) == 5
+    wrong = summary["cases"]["20% outliers"]
+    assert wrong["bayes"]["parameter_error"] > 5 * wrong["bayes-student-t"]["parameter_error"]
+
+
+@pytest.mark.slow
+def test_prior_tries_every_q0(tmp_path):
+    summary = reproduce("prior", tmp_path, size=TINY, tell=lambda line: None)
+    check_files(tmp_path, summary)
+    for rows in summary["cases"].values():
+        check_rows(rows)
+        assert list(rows) == list(PRIORS)[:2]
+
+
+@pytest.mark.slow
+def test_spread_lets_regularisation_fall_with_n(tmp_path):
+    summary = reproduce("spread", tmp_path, size=TINY, tell=lambda line: None)
+    check_files(tmp_path, summary)
+    for n in (30, 60):
+        rows = summary["cases"][f"misspecified, n = {n}"]
+        check_rows(rows)
+        assert rows["pcuq-1/n"]["regularisation"] == pytest.approx(4e-5 * 61 / n)
+        assert rows["pcuq"]["regularisation"] == pytest.approx(4e-5 * (61 / n) ** 2)
+        assert rows["pcuq"]["band_width"] > 0
+
+
+@pytest.mark.slow
+def test_departures_change_one_thing_at_a_time(tmp_path):
+    summary = reproduce("departures", tmp_path, size=TINY, tell=lambda line: None)
+    check_files(tmp_path, summary)
+    for rows in summary["cases"].values():
+        check_rows(rows)
+        assert rows["ℓ² = 0.1"]["regularisation"] == rows["the paper"]["regularisation"]
+        assert rows["both"]["regularisation"] == pytest.approx(1e-3 / 59**2)
+
+
+def test_a_late_start_is_a_shift_of_the_solution():
+    data = lotka_volterra.simulate(0)
+    late = problem_with(data, Departure(late_start=True)).model
+    usual = lotka_volterra.model()
+    values = lotka_volterra.true_parameters()
+    shifted = late.simulate(CODE_TIMES, values)["prey"]
+    assert np.allclose(shifted, usual.simulate(CODE_TIMES - CODE_TIMES[0], values)["prey"])
+
+
+def test_an_unknown_experiment_is_refused(tmp_path):
+    with pytest.raises(InputError, match="lotka-volterra"):
+        reproduce("lotka", tmp_path)
+
+
+def test_a_part_of_other_settings_is_refused(tmp_path):
+    Store(tmp_path, {"seed": 0, "n": 1}, print).get("one", lambda: {"a": 1})
+    with pytest.raises(InputError, match="n differ"):
+        Store(tmp_path, {"seed": 0, "n": 2}, print).get("one", lambda: {"a": 1})
+
+
+def test_a_part_that_cannot_be_written_leaves_nothing(tmp_path):
+    store = Store(tmp_path, {}, print)
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        store.get("one", lambda: {"a": object()})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_not_a_number_is_null(tmp_path):
+    part = Store(tmp_path, {}, print).get("one", lambda: {"a": [float("nan"), 1.0]})
+    assert part == {"a": [None, 1.0]}
+
+
+def test_standard_error_is_that_of_the_mean():
+    def row(cover):
+        figures = dict.fromkeys(KEYS, 1.0)
+        return figures | {"coverage": {"0.5": cover, "0.9": 1.0}, "trusted": True, "spread": 0.1}
+
+    found = mean_row([row(0.2), row(0.4), row(0.9)])
+    assert found["coverage"]["0.5"] == pytest.approx(0.5)
+    wanted = np.std([0.2, 0.4, 0.9], ddof=1) / np.sqrt(3)
+    assert found["standard_error"]["coverage"]["0.5"] == pytest.approx(wanted)
+    assert found["replicates"] == 3
+
+
+def test_contamination_touches_its_share_and_nests():
+    clean = lotka_volterra.problem(0)
+    few, many = (contaminated(clean, share, 3).data.y - clean.data.y for share in (0.1, 0.2))
+    assert np.count_nonzero(few[:, 0]) == 6 and np.count_nonzero(many[:, 0]) == 12
+    assert set(np.unique(many.round(9))) == {0.0, ERROR}
+    assert (many[few[:, 0] > 0] == few[few[:, 0] > 0]).all()
+
+
+def test_a_changed_q0_is_the_normal_it_says():
+    problem = with_prior(lotka_volterra.problem(0), -2.0, 0.5)
+    theta = np.array([-2.0, -1.5])
+    wanted = -0.5 - 2 * np.log(0.5 * np.sqrt(2 * np.pi))
+    assert float(problem.parameters.log_prior(theta)) == pytest.approx(wanted)
+
+
+def test_denser_data_are_of_the_same_truth():
+    data = lotka_volterra.simulate(1, True)
+    problem = denser(data, 601, 1)
+    residuals = np.asarray(problem.data.y) - data.truth[:601]
+    assert residuals.std() == pytest.approx(1.0, abs=4 / np.sqrt(2 * residuals.size))
+
+
+@pytest.mark.slow
+def test_figures_say_which_fits_not_to_trust():
+    assert TINY.pcuq.draws < 50  # so that no fit can be good
+    fitted, _ = fit_by("pcuq", lotka_volterra.problem(0), 4e-5, TINY.pcuq)
+    ax = Figure().subplots()
+    warn(ax, {"PCUQ": fitted})
+    assert DISTRUST in ax.texts[0].get_text() and "PCUQ" in ax.texts[0].get_text()
+
+
+def test_a_figure_of_means_says_which_hold_fits_not_to_trust():
+    made = Figure()
+    good, bad = {"trusted": True, "status": ""}, {"trusted": False, "status": "3 of 4 converged."}
+    warn_of_means(made, {"PCUQ": good})
+    assert not made.get_suptitle()
+    warn_of_means(made, {"PCUQ": good, "Bayes": bad})
+    assert "1 of 2" in made.get_suptitle() and "Bayes (3 of 4 converged.)" in made.get_suptitle()
+
+
+def test_scores_are_of_what_lies_beyond_the_data():
+    assert lv_cases.TIMES[lv_cases.LATER].min() > 60
+    assert lv_cases.TIMES[-1] == 90
+
+
+def test_a_folder_can_be_carried_to_another_place(tmp_path):
+    Store(tmp_path / "a", {"seed": 0}, print).get("one", lambda: {"x": 1})
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    store = Store(tmp_path / "b", {"seed": 0}, print)
+    assert store.get("one", lambda: {"x": 2}) == {"x": 1}
