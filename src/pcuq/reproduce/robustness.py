@@ -69,7 +69,7 @@ def contaminated(problem: Problem, share: float, seed: int) -> Problem:
     random = np.random.default_rng([seed, 77])
     # The rows of a smaller share are among those of a larger one.
     y[random.permutation(len(y))[: round(share * len(y))]] += ERROR
-    return Problem(problem.model, replace(problem.data, y=y), problem.kernel)
+    return problem.with_data(replace(problem.data, y=y))
 
 
 def _part(store: Store, share: float, seed: int, r: int, lam: float, size: Size, tell: Tell) -> Row:
@@ -91,8 +91,7 @@ def _fit(name: str, problem: Problem, lam: float, size: Size, seed: int) -> tupl
     if name == "pcuq":
         return fit_by("pcuq", problem, lam, size.pcuq, seed)
     if name == "bayes-student-t":
-        data = replace(problem.data, noise=StudentT(lotka_volterra.NOISE_SD))
-        heavy = Problem(problem.model, data, problem.kernel)
+        heavy = problem.with_data(replace(problem.data, noise=StudentT(lotka_volterra.NOISE_SD)))
         return fit_by("bayes", heavy, lam, size.bayes, seed)
     if name == "mmd-bayes-matched":
         return fit_by("mmd-bayes", problem, lam, size.bayes, seed, beta="matched")
