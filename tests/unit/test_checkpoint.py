@@ -56,7 +56,15 @@ def same_bytes(a, b):
             assert values.values.tobytes() == b.tree[group][name].values.tobytes(), (group, name)
 
 
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.75, 0.9])
+@pytest.mark.parametrize(
+    "share",
+    [
+        0.2,
+        pytest.param(0.5, marks=pytest.mark.slow),
+        pytest.param(0.75, marks=pytest.mark.slow),
+        0.9,
+    ],
+)
 def test_a_run_that_goes_on_gives_the_same_bytes(whole, share, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(CutError):

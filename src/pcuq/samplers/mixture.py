@@ -33,7 +33,7 @@ from pcuq.parameters import Parameters
 
 PARTS = 6  # fits, each to other positions: their average errs less in the tails than any of them
 COMPONENTS = 40  # of each part
-POINTS = 3000  # earlier positions that each part is fitted to
+POINTS = 1000, 200  # earlier positions that each part is fitted to, and more for each parameter
 ITERATIONS = 10  # of expectation–maximisation
 INFLATION = 1.2  # of the covariances: m should reach beyond the positions seen
 DEGREES = 8  # ν: of freedom
@@ -53,9 +53,10 @@ class Mixture(NamedTuple):
 def fit_mixture(positions: Float[np.ndarray, "K p"], scale: Float[np.ndarray, " p"]) -> Mixture:
     """`scale`: sds of the prior, which bound the mixture's width from below by a hair."""
     # At random: every so-manieth would be those of a few particles, again and again.
-    some = np.random.default_rng(0).integers(0, len(positions), (PARTS, POINTS))
+    points = POINTS[0] + POINTS[1] * positions.shape[1]
+    some = np.random.default_rng(0).integers(0, len(positions), (PARTS, points))
     # Points that had to be repeated do not count as more.
-    repeats = max(1.0, POINTS / len(positions))
+    repeats = max(1.0, points / len(positions))
     parts = _fit_parts(jnp.asarray(positions)[some], jnp.asarray(scale), jnp.asarray(repeats))
     whole = Mixture(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in parts))
     return whole._replace(log_weights=whole.log_weights - math.log(PARTS))
