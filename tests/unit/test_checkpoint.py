@@ -72,6 +72,7 @@ def test_a_run_that_goes_on_gives_the_same_bytes(whole, share, tmp_path):
     same_bytes(whole, pcuq.fit(line(), **SETTINGS, checkpoint=folder, resume=True))
 
 
+@pytest.mark.slow
 def test_a_whole_run_with_a_checkpoint_is_unchanged_and_can_be_packed_again(whole, tmp_path):
     folder = tmp_path / "run"
     same_bytes(whole, pcuq.fit(line(), **SETTINGS, checkpoint=folder))
@@ -95,7 +96,8 @@ def test_a_run_that_had_to_be_lengthened_goes_on_too(tmp_path, monkeypatch):
         same_bytes(expected, found)
 
 
-@pytest.mark.parametrize("sampler", ["mala", pytest.param("nuts", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sampler", ["mala", "nuts"])
+@pytest.mark.slow
 def test_other_samplers_go_on_too(sampler, tmp_path):
     settings = SETTINGS | dict(sampler=sampler, warmup=60, draws=90, thin=1)
     expected = pcuq.fit(line(), **settings)

@@ -196,6 +196,7 @@ def test_every_family_agrees_with_its_deterministic_rule(noise):
     assert np.max(np.abs(scores)) < Z
 
 
+@pytest.mark.slow
 def test_the_reported_standard_error_is_that_of_v():
     problem = problem_with(0.6)
     objective = MonteCarloObjective(problem, 16)

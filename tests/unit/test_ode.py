@@ -262,6 +262,7 @@ def test_a_stiff_model_without_representatives_is_seen_too():
     assert decay().solver(X).describe()["method"] == "explicit"
 
 
+@pytest.mark.slow
 def test_robertson_is_simulated_in_small_and_large_numbers():
     """Published reference at t = 40: 0.7158, 9.185e-6, 0.2842; total 1 at all times."""
     model = ODEModel(

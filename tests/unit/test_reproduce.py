@@ -184,6 +184,7 @@ def test_departures_change_one_thing_at_a_time(tmp_path):
         assert rows["both"]["regularisation"] == pytest.approx(1e-3 / 59**2)
 
 
+@pytest.mark.slow
 def test_a_late_start_is_a_shift_of_the_solution():
     data = lotka_volterra.simulate(0)
     late = problem_with(data, Departure(late_start=True)).model

@@ -173,7 +173,8 @@ def test_periodic_switches_are_found(tmp_path):
     np.testing.assert_allclose(found, [0, 0, 1, 3, 6, 10], atol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["explicit", pytest.param("implicit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("method", ["explicit", "implicit"])
+@pytest.mark.slow
 def test_switching_time_can_be_fitted(tmp_path, method):
     text = infusion("piecewise(on, time < off, 0) - x")
     fitted = {"off": pcuq.Parameter("log"), "on": pcuq.Parameter("log")}

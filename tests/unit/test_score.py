@@ -75,6 +75,7 @@ def test_scores_are_those_of_the_full_double_sums():
     assert sum(scores["all"]["pit"]) == 11
 
 
+@pytest.mark.slow
 def test_the_truth_is_calibrated_and_half_its_noise_is_not():
     rng = np.random.default_rng(1)
     x = np.linspace(0.0, 1.0, 3000)
