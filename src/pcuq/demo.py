@@ -54,11 +54,11 @@ class Size:
     regularisation: float = 3e-5
     particles: int = 50
     systems: int = 2
-    warmup: int = 200
-    draws: int = 300
+    warmup: int = 150
+    draws: int = 150
     bayes_chains: int = 10
-    bayes_warmup: int = 1000
-    bayes_draws: int = 500
+    bayes_warmup: int = 600
+    bayes_draws: int = 250
 
 
 class Case(NamedTuple):
