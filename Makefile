@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## Lotka-Volterra, three methods: figures and a report in demo/
 	$(BIN)/pcuq demo --out demo
 
-# Unit tests compile much and compute little: without optimisation they take half the time.
+# Unit tests compile much and compute little: without optimisation they end sooner.
 test: lint ## lint, then all tests but the slow ones
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(PYTEST) -m "not slow" tests/unit
 	$(PYTEST) -m "not slow" tests/statistical tests/external

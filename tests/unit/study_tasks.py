@@ -57,15 +57,10 @@ def prepare(said):
 
 def record(said, number):
     plan = Plan.from_dict(said)
-    task = plan.tasks()[number]
-    share = plan.fit_seed(number) / 2**32
+    heading = plan.heading(number)
+    share = heading["seed"] / 2**32
     return {
-        "study": plan.identity,
-        "task": number,
-        "replicate": task.replicate,
-        "case": task.case,
-        "setting": task.setting.name,
-        "method": task.method,
+        **heading,
         "n": 8,
         "trusted": True,
         "coverage": {"0.5": share / 2, "0.9": share},
@@ -74,7 +69,7 @@ def record(said, number):
         "spread": 0.1,
         "share_outside_fit": 0.0,
         "regularisation": 1e-3,
-        "exploded_paths": plan.data_seed(task.replicate) % 3,
+        "exploded_paths": heading["data_seed"] % 3,
         "rhat_max": 1.0,
         "ess_min": 100.0,
         "fixed_point_residual": None,

@@ -52,7 +52,7 @@ class Mixture(NamedTuple):
 
 def fit_mixture(positions: Float[np.ndarray, "K p"], scale: Float[np.ndarray, " p"]) -> Mixture:
     """`scale`: sds of the prior, which bound the mixture's width from below by a hair."""
-    # At random: every so-manieth would be those of a few particles, again and again.
+    # At random: evenly spaced ones can be, at any time, those of the same few particles.
     points = POINTS[0] + POINTS[1] * positions.shape[1]
     some = np.random.default_rng(0).integers(0, len(positions), (PARTS, points))
     # Points that had to be repeated do not count as more.

@@ -93,17 +93,9 @@ def _work(client, plan: Plan, store: Store, records, numbers, listen, prepare, t
 
 
 def _died(plan: Plan, number: int, attempts: int) -> dict[str, Any]:
-    task = plan.tasks()[number]
     message = f"every worker that ran this task died, {attempts} in all; is there enough memory?"
     return {
-        "study": plan.identity,
-        "task": number,
-        "replicate": task.replicate,
-        "case": task.case,
-        "setting": task.setting.name,
-        "method": task.method,
-        "data_seed": plan.data_seed(task.replicate),
-        "seed": plan.fit_seed(number),
+        **plan.heading(number),
         "error": {"kind": "WorkerDied", "message": message},
         "run": {"seconds": None},
     }

@@ -109,6 +109,20 @@ class Plan:
     def data_seed(self, replicate: int) -> int:
         return _seed(self.seed, 0, replicate)
 
+    def heading(self, number: int) -> dict[str, Any]:
+        """What the record of a task begins with: which one it is."""
+        task = self.tasks()[number]
+        return {
+            "study": self.identity,
+            "task": number,
+            "replicate": task.replicate,
+            "case": task.case,
+            "setting": task.setting.name,
+            "method": task.method,
+            "data_seed": self.data_seed(task.replicate),
+            "seed": self.fit_seed(number),
+        }
+
     def fit_seed(self, number: int) -> int:
         return _seed(self.seed, 1, number)
 

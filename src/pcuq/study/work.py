@@ -65,16 +65,7 @@ def run_task(said: Said, prepared: Said, number: int) -> dict[str, Any]:
     plan = Plan.from_dict(said)
     task = plan.tasks()[number]
     began, before = time.perf_counter(), compilations()
-    record: dict[str, Any] = {
-        "study": plan.identity,
-        "task": number,
-        "replicate": task.replicate,
-        "case": task.case,
-        "setting": task.setting.name,
-        "method": task.method,
-        "data_seed": plan.data_seed(task.replicate),
-        "seed": plan.fit_seed(number),
-    }
+    record = plan.heading(number)
     try:
         record |= _outcome(plan, prepared, task)
     except Exception as error:  # one bad replicate does not end a study
