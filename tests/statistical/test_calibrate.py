@@ -62,6 +62,15 @@ def test_the_curves_are_those_of_the_exact_answer(calibrated):
     # Fifty particles over fifty iterations: a stray one is seen in an sd.
     assert np.max(np.abs(np.log(found.spread.mean(axis=0) / spread.mean(axis=0)))) < np.log(1.4)
     exact, _ = calibration._largest(found.lams, outside, spread, found.bayes_spread)
+    # What is said to bind is near its bound on the exact curves, too.
+    at = lambda curves: np.interp(  # noqa: E731
+        np.log(found.regularisation), np.log(found.lams), curves.mean(axis=0)
+    )
+    if found.bound_by == "the spread":
+        assert abs(np.log(at(spread) / found.widest)) < np.log(1.25)
+    else:
+        assert found.bound_by == "the share outside the part that fits"
+        assert abs(at(outside) - calibration.MOST_OUTSIDE) < 0.03
     assert abs(np.log(found.regularisation / exact)) < np.log(1.5)
 
 
