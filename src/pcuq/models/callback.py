@@ -42,7 +42,7 @@ class ExternalSolver:
         self.names = model.parameters.names
         self.shape = (1 if x is None else len(x), len(model.outputs))
         self._slopes = _slopes_of_changes(model) if model.has_jacobian else None
-        sd = model.parameters.standard_deviations()
+        sd = model.parameters.standard_deviations
         self._steps = {
             name: model.step * (s if _is_plain(parameter) else min(s, 1.0))
             for (name, parameter), s in zip(model.parameters.items(), sd, strict=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -67,13 +68,11 @@ class Surveyor:
         self._solves = {method: self._compile(method) for method in adaptive.METHODS}
 
     def __call__(self, values, method: str, rtol: float, scale: np.ndarray | None = None) -> Survey:
+        values = {name: np.asarray(value) for name, value in values.items()}
         if scale is None:
             scale = self._first_scale(values)
-        count = len(scale)
-        lanes = 1 if count == 1 else LANES * -(-count // LANES)
-        filled = jax.tree.map(lambda leaf: _fill(leaf, lanes), (values, scale))
-        taken = self._solves[method](filled[0], rtol, filled[1])
-        taken = jax.tree.map(lambda leaf: np.asarray(leaf)[:count], taken)
+        solve = self._solves[method]
+        taken = _by_lanes(lambda given: solve(given[0], rtol, given[1]), (values, scale))
         states = taken.states
         with np.errstate(invalid="ignore"):
             fine = taken.fine & np.isfinite(taken.outputs).all(axis=(1, 2))
@@ -98,9 +97,8 @@ class Surveyor:
 
         return Program(jax.vmap(solve, in_axes=(0, None, 0)))
 
-    def _first_scale(self, values) -> np.ndarray:
-        """Before anything is known: the initial state, or where its slope leads, or 1."""
-
+    @cached_property
+    def _magnitudes(self):
         def magnitude(values, _):
             p, u, _, _ = begin(self.model, values)
             slope = self.model.derivative(self.model.t0, u, p)
@@ -108,11 +106,28 @@ class Surveyor:
             span = max([*ends, self.model.t0]) - self.model.t0
             return jnp.max(jnp.abs(u)), jnp.max(jnp.abs(slope)) * span
 
-        lanes = jnp.zeros(next(map(len, values.values()), 1))  # one where nothing is fitted
-        start, reach = map(np.asarray, Program(jax.vmap(magnitude))(values, lanes))
+        return Program(jax.vmap(magnitude))
+
+    def _first_scale(self, values) -> np.ndarray:
+        """Before anything is known: the initial state, or where its slope leads, or 1."""
+        lanes = np.zeros(next(map(len, values.values()), 1))  # one where nothing is fitted
+        start, reach = _by_lanes(lambda given: self._magnitudes(*given), (values, lanes))
         size = np.where(np.isfinite(start) & (start > 0), start, reach)
         size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
         return np.broadcast_to(size[:, None], (len(size), len(self.model.states)))
+
+
+def _by_lanes(solve, given):
+    """What `solve` makes of the lanes of `given`, some at a time: any number is one program."""
+    count = len(jax.tree.leaves(given)[0])
+    size = 1 if count == 1 else LANES
+
+    def some(first: int):
+        filled = jax.tree.map(lambda leaf: _fill(leaf[first : first + size], size), given)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[: count - first], solve(filled))
+
+    pieces = [some(first) for first in range(0, count, size)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *pieces)
 
 
 def _fill(leaf, lanes: int):
@@ -130,22 +145,20 @@ def surveyor_of(model: ODEModel, x: np.ndarray, most_steps: int | None = None) -
 
 def tightly(model: ODEModel, x: np.ndarray, values: dict[str, Any], rtol: float):
     """(outputs (R, n, d), fine (R,)) with adaptive steps: if one method fails, by the other."""
-    survey = surveyor_of(model, x)
-    rough, quick = 1e-6, surveyor_of(model, x, SURVEY_STEPS)
+    rough, quick, patient = 1e-6, surveyor_of(model, x, SURVEY_STEPS), surveyor_of(model, x)
     first = quick(values, "explicit", rough)
-    methods = ["explicit", "implicit"]
+    ways = [(quick, "explicit"), (patient, "explicit"), (quick, "implicit")]
     implicit = _if_stiff(quick, values, first, rough)
     if implicit is not None:
         # The magnitudes are those of solves that succeed, and the first ones may have failed.
         first = implicit
-        methods.reverse()
-    scale = [_bearable(first.scale, method) for method in methods]
-    found = survey(values, methods[0], rtol, scale[0])
-    outputs, fine = found.outputs, found.fine
-    if not fine.all():
-        again = survey(values, methods[1], rtol, scale[1])
-        outputs = np.where((again.fine & ~fine)[:, None, None], again.outputs, outputs)
-        fine = fine | again.fine
+        ways.reverse()
+    outputs, fine = np.array(first.outputs), np.zeros_like(first.fine)
+    for survey, method in ways:
+        if not fine.all():
+            found = survey(values, method, rtol, _bearable(first.scale, method))
+            outputs = np.where(fine[:, None, None], outputs, found.outputs)
+            fine = fine | found.fine
     return outputs, fine
 
 
@@ -276,15 +289,12 @@ def _find_mesh(
     magnitude = np.max(np.abs(truth.outputs[kept]), axis=1)  # (R, d)
     typical = np.median(magnitude, axis=0)
     unit = magnitude + 1e-3 * np.where(typical > 0, typical, np.max(typical) or 1.0)
-    size = int(np.sum(kept))
-    lanes = LANES * -(-size // LANES)
-    representatives = {
-        name: _fill(np.asarray(value)[kept], lanes) for name, value in values.items()
-    }
+    representatives = {name: np.asarray(value)[kept] for name, value in values.items()}
 
     def error_on(grids) -> float:
-        solve = jax.vmap(lambda values: mesh.integrate(model, segments, grids, values).outputs)
-        found = np.asarray(Program(solve)(representatives))[:size]
+        padded = tuple(map(mesh.padded, grids))
+        solve = jax.vmap(lambda values: mesh.integrate(model, segments, padded, values).outputs)
+        found = _by_lanes(Program(solve), representatives)
         with np.errstate(all="ignore"):
             apart = np.max(np.abs(found - truth.outputs[kept]), axis=1)
         each = np.max(apart / unit, axis=1)

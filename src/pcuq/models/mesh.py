@@ -81,6 +81,15 @@ def make_grid(segment: Segment, nodes: np.ndarray, stiff: bool = False) -> Grid:
     return Grid(times, steps, np.searchsorted(nodes, segment.x), stiff)
 
 
+def padded(grid: Grid) -> Grid:
+    """With steps too short to matter at the end: grids of many lengths then share a program."""
+    count = len(grid.steps)
+    more = 2 ** max(0, count - 1).bit_length() - count if count else 0
+    times = np.concatenate([grid.times, np.repeat(grid.times[-1:, -1:], more, axis=0) * np.ones(6)])
+    steps = np.concatenate([grid.steps, np.full(more, 1e-12 * grid.steps[-1:].sum())])
+    return grid._replace(times=times, steps=steps)
+
+
 def uniform(segments: tuple[Segment, ...], spacing: float, stiff: bool = False) -> tuple[Grid, ...]:
     """Equal steps of at most `spacing` between neighbouring outputs and cuts."""
     grids = []

@@ -84,6 +84,7 @@ class LVData:
     misspecified: bool
 
 
+@cache
 @x64
 def model(setting: str = "main") -> ODEModel:
     """The differential equation with alpha and beta to be fitted."""
