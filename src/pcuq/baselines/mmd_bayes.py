@@ -12,15 +12,15 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optimistix as optx
-from jaxtyping import Array, Float
+from jaxtyping import Float
+from scipy.optimize import minimize
 
 from pcuq._program import Program
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
 from pcuq.objective import Objective
 from pcuq.problem import Problem
-from pcuq.samplers.shared import LogDensity
+from pcuq.samplers.shared import LOWEST, LogDensity, value_and_gradient
 
 POINT_MASS = (
     "A point mass at the minimum-MMD parameter: at this β the law is narrower than floating-point "
@@ -83,43 +83,34 @@ def mmd2_of_one(objective: Objective):
 def minimise_mmd(
     objective: Objective, starts: Float[np.ndarray, "K p"]
 ) -> tuple[Float[np.ndarray, " p"], float]:
-    """The θ of least MMD² and that MMD², the best of descents (BFGS) from the best starts.
+    """The θ of least MMD² and that MMD², the best of descents (L-BFGS) from the best starts.
 
     Far from the data MMD² is flat: a descent that starts there stays there, so some start needs to
     be near a fit. The prior plays no part.
     """
     discrepancy, constant = mmd2_of_one(objective), objective.constant
 
-    def loss(theta, _) -> Array:
-        # In units of C, in which it lies between about 0 and 2 whatever n is.
-        return discrepancy(theta)[0] / constant
+    def height(theta):
+        # In units of C, in which it lies between about −2 and 0 whatever n is.
+        mmd2, kept = discrepancy(theta)
+        return -mmd2 / constant, kept
 
-    solver = optx.BFGS(rtol=1e-8, atol=1e-10)
-    options = {"autodiff_mode": "fwd" if objective.mode == "forward" else "bwd"}
+    climb = Program(value_and_gradient(height, objective.mode))
 
-    def descend(theta):
-        found = optx.minimise(
-            loss, solver, theta, options=options, max_steps=MOST_STEPS, throw=False
-        )
-        return found.value, loss(found.value, None)
+    def depth(theta):
+        at = climb(theta)
+        return -float(at.value), -np.asarray(at.gradient)
 
     starts = np.atleast_2d(np.asarray(starts, dtype=float))
-    # Starts are repeated to round numbers of them, so that other data find the program compiled.
-    starts = np.resize(starts, (DESCENTS * -(-len(starts) // DESCENTS), starts.shape[1]))
-    first = np.asarray(Program(jax.vmap(lambda theta: loss(theta, None)))(starts))
+    first = np.array([depth(theta)[0] for theta in starts])
     order = np.argsort(first, kind="stable")[:DESCENTS]
-    order = order[np.isfinite(first[order])]
+    order = order[first[order] < -LOWEST]
     if not len(order):
         raise ComputationError(
             "MMD² is finite at none of the starts: start nearer to a fit, or check that "
             "the model can be solved there."
         )
-    order = np.resize(order, DESCENTS)
-    chosen = starts[order]
-    ends, values = map(np.asarray, Program(jax.vmap(descend))(chosen))
-    # A descent may end at its start, never above it.
-    good = np.isfinite(values) & np.isfinite(ends).all(axis=1)
-    ends = np.where(good[:, None], ends, chosen)
-    values = np.where(good, values, first[order])
-    best = int(np.argmin(values))
-    return ends[best], float(values[best] * constant)
+    options = {"maxiter": MOST_STEPS, "ftol": 1e-15, "gtol": 1e-10}
+    ends = [minimize(depth, starts[i], jac=True, method="L-BFGS-B", options=options) for i in order]
+    best = min(ends, key=lambda end: end.fun)
+    return best.x, float(best.fun * constant)
