@@ -8,6 +8,7 @@ run the program that is there. Compiling takes seconds, and finding the program 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import eval_jaxpr
 
+LEVEL = "xla_backend_optimization_level"
 KEPT = 200  # programs: a study of one problem needs a few dozen
 _programs: OrderedDict[str, Future[Any]] = OrderedDict()
 _lock = Lock()
@@ -70,12 +72,18 @@ def _compiled(lowered):
             _programs.popitem(last=False)
     if first:
         try:
-            future.set_result(lowered.compile())
+            future.set_result(lowered.compile(compiler_options=options()))
         except BaseException as error:
             with _lock:
                 _programs.pop(name, None)
             future.set_exception(error)
     return future.result()
+
+
+def options() -> dict[str, Any]:
+    """At level 3, LLVM takes longer over a loop of sweeps, which then runs half as fast as at 2."""
+    given = LEVEL in os.environ.get("XLA_FLAGS", "")
+    return {} if given or jax.default_backend() != "cpu" else {LEVEL: 2}
 
 
 def _strong(leaf: Any) -> jax.Array:

@@ -24,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from pcuq._program import options
 from pcuq._x64 import x64
 from pcuq.objective import Objective
 from pcuq.problem import Problem
@@ -97,7 +98,7 @@ def measure(
     gradient = (
         jax.jit(lambda thetas: objective.joint_value_and_gradient(thetas, jnp.asarray(lam)))
         .lower(positions)
-        .compile()
+        .compile(compiler_options=options())
     )
     compile_gradient = time.perf_counter() - began
 
@@ -114,7 +115,7 @@ def measure(
 
     key = jax.random.key(0)
     began = time.perf_counter()
-    mala = jax.jit(loop).lower(key, state).compile()
+    mala = jax.jit(loop).lower(key, state).compile(compiler_options=options())
     compile_mala = time.perf_counter() - began
     return {
         "ms_per_gradient": 1e3 * best_seconds(lambda: gradient(positions), repeats),
