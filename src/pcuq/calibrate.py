@@ -290,7 +290,7 @@ def _lams(value: float) -> np.ndarray:
 
 
 def _predictor(problem: Problem, start: Start, seed: int) -> Predictor:
-    particles = starting_particles(problem, start, jax.random.key(seed), PARTICLES)
+    particles = starting_particles(problem, start, np.random.default_rng(seed), PARTICLES)
     return problem.predictor(representatives(problem, start, particles), tolerance=MESH_TOLERANCE)
 
 

@@ -18,7 +18,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -204,7 +203,7 @@ def check(
         refitter = refitter_for(known, problem)
     else:
         lam = _lam(problem, regularisation, seed, tell)
-        particles = starting_particles(problem, start, jax.random.key(seed), PARTICLES)
+        particles = starting_particles(problem, start, np.random.default_rng(seed), PARTICLES)
         points = representatives(problem, start, particles)
         predictor = problem.predictor(points, tolerance=MESH_TOLERANCE)
         refitter = Refitter(problem, predictor, default_lengthscale(problem), lam)

@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from pcuq._x64 import x64
@@ -164,13 +163,12 @@ def _as_bytes(calibration: Calibration | None) -> np.ndarray:
 
 def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:
     """(S, N, p): systems begin apart."""
-    keys = jax.random.split(jax.random.key(settings.seed + 1), settings.systems)
+    count, root = settings.particles, np.random.SeedSequence(settings.seed)
+    rngs = [np.random.default_rng(child) for child in root.spawn(settings.systems)]
     if settings.method == "pcuq":
-        return np.stack(
-            [starting_particles(problem, start, key, settings.particles) for key in keys]
-        )
+        return np.stack([starting_particles(problem, start, rng, count) for rng in rngs])
     # Baselines have one mode that matters: begin around the best fit, over-dispersed.
-    noise = np.asarray(jax.random.normal(keys[0], (1, settings.particles, len(start.best))))
+    noise = rngs[0].normal(size=(1, count, len(start.best)))
     return start.best + 2.0 * noise @ np.linalg.cholesky(start.covariance).T
 
 

@@ -52,7 +52,7 @@ def fixed_point(
     prior = objective.problem.parameters
     p = thetas.shape[1]
     pool = _pool(objective, thetas, particles)
-    mixture = mixtures.fit_mixture(thetas, prior.standard_deviations())
+    mixture = mixtures.fit_mixture(thetas, prior.standard_deviations)
     points, log_prior, log_jump = map(
         np.asarray, _importance_points(mixture, prior, jax.random.key(seed))
     )
@@ -74,7 +74,7 @@ def fixed_point(
         potentials(points, objective.solve_many(points), pool, objective.solve_many(pool)),
     )
     log_weights = log_prior - potential / lam - log_jump
-    log_z = float(jax.scipy.special.logsumexp(jnp.asarray(log_weights))) - np.log(POINTS)
+    log_z = float(np.logaddexp.reduce(log_weights)) - np.log(POINTS)
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
 

@@ -37,7 +37,7 @@ def make_groups(objective: Objective, thetas: np.ndarray, seed: int) -> dict[str
     """The groups that a fit has from the beginning."""
     problem = objective.problem
     key = jax.random.key(seed)
-    table = np.asarray(problem.parameters.sample(jax.random.fold_in(key, 1), (PRIOR_DRAWS,)))
+    table = problem.parameters.draws(jax.random.fold_in(key, 1), PRIOR_DRAWS)
     natural = problem.parameters.constrain(jnp.asarray(table))
     names = problem.parameters.names
     return {

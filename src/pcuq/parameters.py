@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +26,7 @@ from jaxtyping import Array, Float
 from pcuq.errors import InputError
 
 TRANSFORMS = ("logit", "log", "log10", "identity", "interval")
+BLOCK = 256  # prior draws that are made at a time
 PRIOR_SCALES = ("unconstrained", "natural", "scale")
 # Bijector images at these points must have positive prior density: the prior has to cover them.
 PROBES = np.array([-6.0, -2.0, -0.5, 0.0, 0.5, 2.0, 6.0])
@@ -69,6 +72,12 @@ class Parameter:
                 )
             object.__setattr__(self, "prior", dist.Normal(0.0, 1.0))
         self._check_prior()
+
+    @property
+    def _kind(self) -> tuple[Any, ...]:
+        """Equal for parameters with the same transform and the same prior."""
+        numbers, structure = jax.tree.flatten(self._prior)
+        return self.transform, self._bounds, self.prior_on, structure, *map(float, numbers)
 
     @property
     def _prior(self) -> dist.Distribution:
@@ -275,12 +284,35 @@ class Parameters(Mapping[str, Parameter]):
 
     def sample(self, key: Array, shape: tuple[int, ...] = ()) -> Float[Array, "*shape p"]:
         """Draws of θ from Q0."""
-        keys = jax.random.split(key, len(self))
-        draws = [p.sample(k, shape) for p, k in zip(self._items.values(), keys, strict=True)]
+        kinds = len(self._alike)
+        keys = jax.random.split(key, kinds) if kinds > 1 else [key]
+        draws: list[Any] = [None] * len(self)
+        for one, (parameter, places) in zip(keys, self._alike, strict=True):
+            together = parameter.sample(one, (*shape, len(places)))
+            for i, place in enumerate(places):
+                draws[place] = together[..., i]
         return jnp.stack(draws, axis=-1)
 
+    @cached_property
+    def _alike(self) -> list[tuple[Parameter, list[int]]]:
+        """Parameters of one kind with their places: what is drawn at once compiles faster."""
+        kinds: dict[Any, tuple[Parameter, list[int]]] = {}
+        for place, parameter in enumerate(self._items.values()):
+            kinds.setdefault(parameter._kind, (parameter, []))[1].append(place)
+        return list(kinds.values())
+
+    def draws(self, key: Array, count: int) -> Float[np.ndarray, "K p"]:
+        """Some draws of θ from Q0, by a program that is compiled once for any number of them."""
+        numbers = range(-(-count // BLOCK))
+        return np.concatenate([np.asarray(self._block(key, i)) for i in numbers])[:count]
+
+    @cached_property
+    def _block(self):
+        return jax.jit(lambda key, i: self.sample(jax.random.fold_in(key, i), (BLOCK,)))
+
+    @cached_property
     def standard_deviations(self) -> Float[np.ndarray, " p"]:
         """Of θ under Q0, roughly: half the distance between the 16 % and the 84 % quantile."""
-        draws = np.asarray(self.sample(jax.random.key(0), (1000,)))
+        draws = self.draws(jax.random.key(0), 1024)
         low, high = np.quantile(draws, [0.16, 0.84], axis=0)
         return (high - low) / 2

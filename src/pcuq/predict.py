@@ -119,7 +119,7 @@ def prior_predictive(
     if not (isinstance(draws, (int, np.integer)) and draws >= 1):
         raise InputError(f"`draws` needs a positive whole number: got {draws!r}.")
     key = jax.random.fold_in(jax.random.key(seed), PRIOR_STREAM)
-    thetas = problem.parameters.sample(key, (int(draws),))
+    thetas = problem.parameters.draws(key, int(draws))
     return predict(problem, thetas, x, condition, do, seed=seed, noise=noise, max_draws=None)
 
 

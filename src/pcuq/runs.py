@@ -23,8 +23,8 @@ from pcuq.start import Start
 
 PARTICLES = 50
 # Iterations of each stage, and how wide positions are scattered about the fit, in its sds.
-PCUQ_STAGES, PCUQ_WIDTH, PCUQ_LOG_STEP = (32, 32, 32, 48), 3.0, -2.0
-BAYES_STAGES, BAYES_WIDTH, BAYES_LOG_STEP = (20, 30, 50), 1.0, -0.5
+PCUQ_STAGES, PCUQ_WIDTH, PCUQ_LOG_STEP = (48, 48, 48, 72), 3.0, -2.0
+BAYES_STAGES, BAYES_WIDTH, BAYES_LOG_STEP = (30, 45, 75), 1.0, -0.5
 LENGTHS = (PARTICLES, PCUQ_STAGES, BAYES_STAGES)
 
 

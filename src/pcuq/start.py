@@ -57,12 +57,10 @@ def starting_fit(problem: Problem, seed: int = 0) -> Start:
 
 
 def _starting_fit(problem: Problem, seed: int) -> Start:
-    draws = problem.parameters.sample(jax.random.key(seed), (SURVEYED,))
+    draws = problem.parameters.draws(jax.random.key(seed), SURVEYED)
     if problem.nominal is not None:
-        draws = draws.at[0].set(problem.nominal)
-    predictor = problem.predictor(
-        np.asarray(draws[:32]), mode="forward", tolerance=ASCENT_TOLERANCE
-    )
+        draws[0] = problem.nominal
+    predictor = problem.predictor(draws[:32], mode="forward", tolerance=ASCENT_TOLERANCE)
     climb = Program(jax.vmap(_ascent(problem, predictor)))
     density = Program(jax.vmap(_tempered_posterior(problem, predictor), in_axes=(0, None)))
     schedule = np.repeat(TEMPERING, ITERATIONS)
@@ -81,7 +79,7 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
         chosen.append(best)
         factors.append(np.tile(factor, (STARTS, 1)))
     ends, posterior, curvature = map(
-        np.asarray, climb(draws[np.concatenate(chosen)], jnp.asarray(np.concatenate(factors)))
+        np.asarray, climb(draws[np.concatenate(chosen)], np.concatenate(factors))
     )
     posterior = np.where(np.isfinite(posterior), posterior, -np.inf)
     order = np.argsort(-posterior, kind="stable")
@@ -211,16 +209,16 @@ def _ascent(problem: Problem, predictor: Predictor):
 
 
 def starting_particles(
-    problem: Problem, start: Start, key: Array, count: int
+    problem: Problem, start: Start, rng: np.random.Generator, count: int
 ) -> Float[np.ndarray, "N p"]:
     """Most particles at the best fit, some at other optima, some drawn from the prior."""
-    keys = jax.random.split(key, 4)
     near = round(0.6 * count)
     elsewhere = round(0.15 * count)
     chol = np.linalg.cholesky(start.covariance + 1e-12 * np.eye(len(start.best)))
-    spread = 3.0 * np.asarray(jax.random.normal(keys[0], (near, len(start.best)))) @ chol.T
-    others = np.asarray(jax.random.choice(keys[1], len(start.thetas), (elsewhere,)))
-    prior = np.asarray(problem.parameters.sample(keys[2], (count - near - elsewhere,)))
+    spread = 3.0 * rng.normal(size=(near, len(start.best))) @ chol.T
+    others = rng.integers(len(start.thetas), size=elsewhere)
+    key = jax.random.key(rng.integers(2**32))
+    prior = problem.parameters.draws(key, count - near - elsewhere)
     return np.concatenate([start.best + spread, start.thetas[others], prior])
 
 
@@ -232,5 +230,5 @@ def representatives(
     A draw that only the mesh cannot solve would be repelled by none, and so attract the system.
     """
     some = particles[:: max(1, len(particles) // 44)]
-    prior = problem.parameters.sample(jax.random.key(0), (80,))
-    return np.concatenate([start.thetas[:4], some[:44], np.asarray(prior)])
+    prior = problem.parameters.draws(jax.random.key(0), 80)
+    return np.concatenate([start.thetas[:4], some[:44], prior])

@@ -20,6 +20,7 @@ from pcuq.models import FunctionModel
 from pcuq.objective import Objective
 from pcuq.parameters import Parameter
 from pcuq.problem import Problem
+from pcuq.samplers import ensemble
 from pcuq.samplers.base import sample
 from pcuq.samplers.ensemble import Ensemble
 from pcuq.samplers.flow import Flow
@@ -140,6 +141,12 @@ def test_counting_pairs_twice_is_found_out(kind):
     assert worst(theta) > 2 * LARGEST_Z
     # It is the law with the doubled pair sum that such a sampler draws from.
     assert worst(theta, exact(2.0)) < LARGEST_Z
+
+
+def test_jumps_that_forget_the_density_they_come_from_are_found_out(monkeypatch):
+    monkeypatch.setattr(ensemble, "log_jump_density", lambda log_prior, log_mixture: 0.0)
+    theta = draws_of(Ensemble(Objective(problem()), LAM), *LENGTHS[Ensemble])
+    assert worst(theta) > 2 * LARGEST_Z
 
 
 def test_the_repulsion_of_the_pair_matters_to_every_kind_of_statistic():

@@ -42,10 +42,10 @@ def test_the_mixture_is_a_density():
 
 
 def moved(mixture, points, s, move=mixtures.move):
-    keys = jax.random.split(jax.random.key(5), len(points))
+    chance = mixtures.chances(jax.random.key(5), points.shape[:1], points.shape[1])
     parts = jax.vmap(lambda t: log_components(mixture, t))
-    step = jax.jit(jax.vmap(lambda key, t, part: move(mixture, key, t, part, s)))
-    return step(keys, points, parts(points))
+    step = jax.jit(jax.vmap(lambda chance, t, part: move(mixture, chance, t, part, s)))
+    return step(chance, points, parts(points))
 
 
 def asymmetries(before, after):
@@ -75,10 +75,9 @@ def test_the_local_move_is_reversible_in_the_mixture(s):
 
 
 def test_a_move_that_keeps_students_scale_at_one_is_found_out():
-    def without_scale(mixture, key, theta, parts, s):
-        pick, noise = jax.random.split(key)
-        r = jax.random.categorical(pick, parts)
-        step = mixture.factors[r] @ jax.random.normal(noise, theta.shape)
+    def without_scale(mixture, chance, theta, parts, s):
+        r = mixtures.pick(chance.pick, parts)
+        step = mixture.factors[r] @ chance.direction
         return mixture.centres[r] + jnp.sqrt(1 - s**2) * (theta - mixture.centres[r]) + s * step
 
     mixture = narrow_and_wide()
@@ -102,7 +101,7 @@ def test_jumps_have_the_density_that_they_are_said_to_have():
 def test_it_finds_a_narrow_part_beside_a_wide_one():
     truth = narrow_and_wide()
     seen, unseen = draws(truth, 4000), draws(truth, 4000, seed=9)
-    fitted = fit_mixture(np.asarray(seen), PRIOR.standard_deviations())
+    fitted = fit_mixture(np.asarray(seen), PRIOR.standard_deviations)
     lost = float(jnp.mean(log_density(truth, unseen) - log_density(fitted, unseen)))
     assert -0.01 < lost < 0.2, lost
     one = np.linalg.cholesky(np.cov(np.asarray(seen).T))[None]
@@ -118,7 +117,7 @@ def test_it_finds_a_narrow_part_beside_a_wide_one():
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_few_positions_or_one_repeated_give_a_proper_density(count):
     positions = np.random.default_rng(0).normal(size=(count, 2))
-    fitted = fit_mixture(np.repeat(positions, 5, axis=0), PRIOR.standard_deviations())
+    fitted = fit_mixture(np.repeat(positions, 5, axis=0), PRIOR.standard_deviations)
     assert all(np.isfinite(leaf).all() for leaf in fitted)
     assert np.isfinite(log_density(fitted, jnp.asarray(positions))).all()
     assert float(jnp.sum(jnp.exp(fitted.log_weights))) == pytest.approx(1.0)

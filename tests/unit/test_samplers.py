@@ -17,14 +17,17 @@ from pcuq.models import FunctionModel
 from pcuq.objective import Objective
 from pcuq.parameters import Parameter
 from pcuq.problem import Problem
+from pcuq.samplers import mixture as mixtures
 from pcuq.samplers import shared
 from pcuq.samplers.base import sample
 from pcuq.samplers.ensemble import Ensemble
 from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
+from pcuq.samplers.mixture import log_density
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
 
 LAM = 0.05
+KEY = jax.random.key(3)
 # Outputs a and a + b with noise of sd 0.5 and 0.8: posterior means and correlation by hand.
 Y = np.array([[0.9, 2.3], [0.4, 1.4], [1.6, 2.9], [0.7, 1.1]])
 NOISE = np.array([0.5, 0.8])
@@ -79,12 +82,12 @@ def test_gradient_that_mala_moves_by_is_that_of_the_value_it_accepts_by():
     sampler = Mala(Objective(linear_problem()), LAM)
     thetas = starts(1, 3)[0]
     tuning = sampler.tune(thetas, np.ones(3), 1.0)
-    init = jax.jit(lambda t: sampler.init(t, tuning, -1.0).at)
-    gradient, h = np.asarray(init(thetas).gradient), 1e-5
+    begin = jax.jit(lambda t: sampler.step(KEY, sampler.init(t, tuning, -1.0), tuning)[0].at)
+    gradient, h = np.asarray(begin(thetas).gradient), 1e-5
     for i, k in np.ndindex(3, 2):
         e = np.zeros((3, 2))
         e[i, k] = h
-        difference = (init(thetas + e).value - init(thetas - e).value) / (2 * h)
+        difference = (begin(thetas + e).value - begin(thetas - e).value) / (2 * h)
         assert gradient[i, k] == pytest.approx(float(difference), rel=1e-6, abs=1e-7)
 
 
@@ -284,30 +287,109 @@ def test_a_failed_solve_is_no_minimum_of_mmd():
 # --- acceptance, particle by particle -------------------------------------------------------
 
 
-@pytest.mark.parametrize("problem", [linear_problem, failing_problem], ids=["solved", "some fail"])
-def test_particles_are_accepted_in_turn_by_the_joint_density(problem):
-    """Twelve particles in blocks, against a loop that computes the whole density each time."""
+SOLVED_OR_NOT = pytest.mark.parametrize(
+    "problem", [linear_problem, failing_problem], ids=["solved", "some fail"]
+)
+
+
+def twelve(problem):
+    """An ensemble, twelve particles and as many proposals."""
     target = Objective(problem())
     ensemble = Ensemble(target, LAM)
     rng = np.random.default_rng(8)
     old, new = 2.5 * rng.normal(size=(2, 12, 2))
     tuning = ensemble.shaped_by(old[None, None])
-    state = ensemble.init(jnp.asarray(old), tuning, 0.0)
-    key, given = jax.random.key(4), rng.normal(size=12)
-    log_uniform = np.log(jax.random.uniform(key, (12,)))
-    found, accepted = jax.jit(ensemble._accept)(
-        key, state, ensemble.evaluate(jnp.asarray(new), tuning), jnp.asarray(given), LAM
-    )
     density = jax.jit(lambda thetas: target.joint_log_density(thetas, LAM))
+    return ensemble, tuning, old, new, rng.uniform(size=12), density
+
+
+@SOLVED_OR_NOT
+def test_local_moves_are_accepted_in_turn_by_the_joint_density(problem):
+    """Against a loop that computes the whole density each time."""
+    ensemble, tuning, old, new, uniform, density = twelve(problem)
+    proposed = ensemble.evaluate(jnp.asarray(new), tuning)
+    state = known_at(ensemble, old, tuning)
+    found, accepted = jax.jit(ensemble._accept)(uniform, state, proposed, LAM)
+    log_m = [np.asarray(log_density(tuning.mixture, jnp.asarray(t))) for t in (old, new)]
     thetas, expected = old.copy(), []
     for i in range(12):
         moved = thetas.copy()
         moved[i] = new[i]
-        ratio = float(density(moved) - density(thetas)) + given[i]
-        expected.append(log_uniform[i] < ratio)
+        ratio = float(density(moved) - density(thetas)) + log_m[0][i] - log_m[1][i]
+        expected.append(np.log(uniform[i]) < ratio)
         thetas = moved if expected[-1] else thetas
     assert 3 <= sum(expected) <= 9
     np.testing.assert_array_equal(accepted, expected)
     np.testing.assert_array_equal(found.particles.theta, thetas)
-    again = ensemble.init(jnp.asarray(thetas), tuning, 0.0)
+    again = known_at(ensemble, thetas, tuning)
     np.testing.assert_allclose(found.kappa0, again.kappa0, atol=1e-6)
+
+
+@SOLVED_OR_NOT
+def test_jumps_exchange_particles_for_points_in_proportion_to_the_joint_density(problem):
+    """Against a loop that computes the whole density with each point that is free."""
+    ensemble, tuning, old, new, uniform, density = twelve(problem)
+    proposed = ensemble.evaluate(jnp.asarray(new), tuning)
+    state = known_at(ensemble, old, tuning)
+    found, _ = jax.jit(ensemble._exchange)(uniform, state, proposed, LAM)
+    points = np.concatenate([old, new])
+    log_prior = np.array([ensemble.prior.log_prior(jnp.asarray(t)) for t in points])
+    log_m = np.asarray(log_density(tuning.mixture, jnp.asarray(points)))
+    w = mixtures.PRIOR_SHARE
+    log_g = np.log(w * np.exp(log_prior) + (1 - w) * np.exp(log_m))
+    at = list(range(12))
+    for i in range(12):
+        free = [x for x in range(24) if x == at[i] or x not in at]
+        log_weights = [float(density(points[[*at[:i], x, *at[i + 1 :]]])) - log_g[x] for x in free]
+        below = np.cumsum(np.exp(np.array(log_weights) - max(log_weights)))
+        at[i] = free[int(np.sum(below <= uniform[i] * below[-1]))]
+    assert 3 <= sum(x >= 12 for x in at) <= 9
+    np.testing.assert_array_equal(found.particles.theta, points[at])
+    again = known_at(ensemble, points[at], tuning)
+    np.testing.assert_allclose(found.kappa0, again.kappa0, atol=1e-6)
+
+
+def known_at(ensemble, thetas, tuning):
+    particles = ensemble.evaluate(jnp.asarray(thetas), tuning)
+    kappa0 = ensemble.objective.quick_pair_block(particles.features, particles.features)
+    return ensemble.init(jnp.asarray(thetas), tuning, 0.0)._replace(
+        particles=particles, kappa0=kappa0, known=jnp.asarray(True)
+    )
+
+
+@SOLVED_OR_NOT
+def test_the_first_sweep_evaluates_particles_where_they_are(problem):
+    ensemble = Ensemble(Objective(problem()), LAM)
+    thetas = 2.5 * np.random.default_rng(8).normal(size=(12, 2))
+    tuning = ensemble.shaped_by(thetas[None, None])
+    state = ensemble.init(jnp.asarray(thetas), tuning, 0.0)
+    chance = mixtures.chances(KEY, (12,), 2)
+    found, _ = jax.jit(ensemble._sweep)(state, tuning, False, chance, jnp.zeros((12, 2)))
+    expected = known_at(ensemble, thetas, tuning)
+    for leaf, wanted in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, wanted, atol=1e-6)
+
+
+def test_the_first_step_of_mala_stays_where_it_is():
+    sampler, thetas = Mala(Objective(linear_problem()), LAM), starts(1, 3)[0]
+    tuning = sampler.tune(thetas, np.ones(3), 1.0)
+    first, _ = sampler.step(KEY, sampler.init(jnp.asarray(thetas), tuning, -9.0), tuning)
+    then, _ = sampler.step(KEY, first, tuning)
+    np.testing.assert_array_equal(first.at.theta, thetas)
+    assert not np.array_equal(then.at.theta, thetas)
+
+
+def test_a_lengthened_round_ends_half_way_where_the_draws_are_enough_by_then():
+    sampler = ParallelMala(posterior_density(linear_problem()))
+    lengths = {"warmup": 20, "draws": 40, "thin": 1, "chunk": 10, "rounds": 2}
+
+    def iterations(*answers):
+        asked = iter(answers)
+        run = sample(
+            sampler, starts(1, 4), np.zeros((1, 4)), 3, enough=lambda t: next(asked), **lengths
+        )
+        return run.iterations, run.theta.shape[1]
+
+    # 20 + 40, then half of 80 (of whose draws every second is kept) beside half of the first 40.
+    assert iterations(False, True, True) == (20 + 40 + 40, 20 + 20)
+    assert iterations(False, False, True) == (20 + 40 + 80, 20 + 40)

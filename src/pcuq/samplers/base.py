@@ -27,6 +27,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import eval_jaxpr
 from jaxtyping import Array, Bool, Float
 
 from pcuq._program import Program
@@ -105,7 +106,8 @@ def sample(
     """Warm up, then keep every `thin`-th of `draws · thin` iterations.
 
     Draws (T, S, N, p) that are not `enough` are followed by a round that is tuned by them, twice as
-    long and twice as thinned, up to `rounds` times; the last two rounds are kept. With a
+    long and twice as thinned, up to `rounds` times; the last two rounds are kept. Such a round ends
+    half-way where the draws are enough by then. With a
     `checkpoint` every chunk is kept on disk; with `resume` the run goes on from there.
     """
     systems = len(starts)
@@ -124,7 +126,7 @@ def sample(
     earlier: list[Draw] = []  # the round before
     kept: list[Draw] = []
     infos: list[dict[str, np.ndarray]] = []
-    number = 0
+    number, half_way = 0, -1
     while plan:
         part, number = plan.pop(0), number + 1
         replayed = number <= len(records)
@@ -139,10 +141,14 @@ def sample(
         (seen if part.warming else kept).append(draw)
         if not part.warming:
             infos.append(info)
+        if len(plan) == half_way and enough(_joined(earlier + kept).theta):
+            total -= sum(part.length for part in plan)
+            plan = []
         again = not plan and rounds > 0 and not enough(_joined(earlier + kept).theta)
         if again:
             rounds, thin = rounds - 1, 2 * thin
             plan = _plan(0, draws, thin, chunk)
+            half_way = len(plan) // 2
             total += sum(part.length for part in plan)
         if (part.ends_stage or again) and not replayed:
             pool = _later(seen, crew.iteration) if part.warming else _joined(earlier + kept)
@@ -218,7 +224,7 @@ class Crew:
         cores = os.cpu_count() or 1
         workers = max(n for n in range(1, min(systems, cores) + 1) if systems % n == 0)
         self.groups = np.split(np.arange(systems), workers)
-        self.key, self.iteration = jax.random.key(seed), 0
+        self.keys, self.iteration = _keys(seed, systems), 0
         self._init = Program(jax.vmap(sampler.init, in_axes=(0, None, 0)))
         self._advance = Program(_advance(sampler, most))
         self.states: list[Any] = [None] * workers
@@ -226,7 +232,7 @@ class Crew:
     def another(self, seed: int) -> Crew:
         """A crew for another run, which shares the compiled programs of this one."""
         other = copy.copy(self)
-        other.key, other.iteration = jax.random.key(seed), 0
+        other.keys, other.iteration = _keys(seed, len(self.keys)), 0
         other.states = [None] * len(self.groups)
         return other
 
@@ -262,10 +268,9 @@ class Crew:
 
         def run(group, state):
             state, kept = self._advance(
-                self.key,
+                self.keys[group],
                 jnp.asarray(self.iteration),
                 jnp.asarray(count),
-                jnp.asarray(group),
                 state,
                 self.tuning,
             )
@@ -298,25 +303,39 @@ class Crew:
             return list(pool.map(in_64_bits, self.groups, self.states))
 
 
+def _keys(seed: int, systems: int) -> np.ndarray:
+    """The key of each system, as numbers."""
+    key = jax.random.key(seed)
+    folded = [jax.random.fold_in(key, system) for system in range(systems)]
+    return np.stack([np.asarray(jax.random.key_data(one)) for one in folded])
+
+
 def _advance(sampler: Sampler, most: int):
     """Up to `most` iterations of some systems, in one loop that is compiled once."""
     step = jax.vmap(sampler.step, in_axes=(0, 0, None))
 
-    def advance(key, first, count, systems, state, tuning):
+    def advance(keys, first, count, state, tuning):
         def one(state, iteration):
-            now = jax.random.fold_in(key, iteration)
-            keys = jax.vmap(lambda system: jax.random.fold_in(now, system))(systems)
-            state, info = step(keys, state, tuning)
+            now = jax.vmap(
+                lambda data: jax.random.fold_in(jax.random.wrap_key_data(data), iteration)
+            )
+            state, info = step(now(keys), state, tuning)
             return state, (jax.vmap(sampler.draw)(state), info)
+
+        # Traced once for the shapes and for the loop: that takes as long as to compile it.
+        traced, shapes = jax.make_jaxpr(one, return_shape=True)(state, first)
+        structure = jax.tree.structure(shapes)
 
         def body(i, carry):
             state, kept = carry
-            state, out = one(state, first + i)
+            leaves = jax.tree.leaves((state, first + i))
+            state, out = jax.tree.unflatten(
+                structure, eval_jaxpr(traced.jaxpr, traced.consts, *leaves)
+            )
             kept = jax.tree.map(lambda buffer, leaf: buffer.at[i].set(leaf), kept, out)
             return state, kept
 
-        shapes = jax.eval_shape(lambda state: one(state, first)[1], state)
-        buffers = jax.tree.map(lambda leaf: jnp.zeros((most, *leaf.shape), leaf.dtype), shapes)
+        buffers = jax.tree.map(lambda leaf: jnp.zeros((most, *leaf.shape), leaf.dtype), shapes[1])
         return jax.lax.fori_loop(0, count, body, (state, buffers))
 
     return advance

@@ -1,13 +1,20 @@
 """The default sampler: proposals for all particles at once, accepted one by one.
 
-Each iteration makes a few sweeps over the N particles, all exact for the joint density
+Each iteration makes two sweeps over the N particles, both exact for the joint density
 
     log π(Θ) = Σ_i log q0(θ_i) + (1/λ) [Σ_i v(θ_i) − (1/(N−1)) Σ_{i<j} κ0(θ_i, θ_j)]:
 
-some of *local moves*, some of *jumps*, both shaped by a mixture fitted to earlier positions (see
+one of *local moves* and one of *jumps*, both shaped by a mixture fitted to earlier positions (see
 `mixture.py`). A proposal does not depend on where the other particles are, so all of them are
-solved in parallel; then each is accepted or rejected in turn with the exact ratio of π, given the
-current others. What that needs of κ0 are little more than N² new values, and no more solves. No
+solved in parallel; then the particles are gone through in turn, with π given the current others:
+
+* a local move is accepted or rejected with the exact ratio;
+* in a jump, a particle goes to any of the points where no particle is, or stays. The N proposals A
+  are drawn from g, so that Θ and A together have the law π(Θ) Π g(a). Given the others and which
+  points there are, θ_i is at x with probability ∝ π(Θ with θ_i = x)/g(x): a Gibbs step. Each
+  particle has N places to go to for one solve. The points that are left over are forgotten.
+
+What this needs of κ0 are little more than N² new values, or 2 N², and no more solves. No
 derivative of the model is taken. The mixture and the length of local moves change in warm-up only.
 """
 
@@ -19,19 +26,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from pcuq.objective import Features, Objective
 from pcuq.parameters import Parameters
 from pcuq.samplers import mixture as mixtures
 from pcuq.samplers.base import Draw
-from pcuq.samplers.mixture import Mixture, fit_mixture, log_components, log_jump_density
+from pcuq.samplers.mixture import Chances, Mixture, fit_mixture, log_components, log_jump_density
 from pcuq.samplers.shared import LogDensity, at_least_lowest
 
-# Local moves of several lengths, relative to the adapted one: where the mixture is too wide for the
-# density, a particle would not move by long ones.
-LENGTHS = (2.0, 0.7, 0.2)
-JUMPS = 2  # sweeps of them in each iteration
+# Local moves have one of several lengths at random, relative to the adapted one: where the mixture
+# is too wide for the density, a particle would not move by long ones.
+LENGTHS = np.array([2.0, 0.7, 0.2])
 TARGET_ACCEPTANCE = 0.4  # of local moves, over all lengths
 ADAPTATION_RATE = 0.3
 MOST_BLOCKS = 5  # of proposals that are accepted together: fewer compute more of κ0
@@ -53,6 +59,7 @@ class State(NamedTuple):
     particles: Particles
     kappa0: Float[Array, "N N"]
     log_step: Float[Array, ""]
+    known: Bool[Array, ""]  # whether more than θ is known of the particles
 
 
 class Info(NamedTuple):
@@ -87,14 +94,27 @@ class Ensemble:
 
     def shaped_by(self, thetas: Float[np.ndarray, "T S N p"]) -> Tuning:
         """Tuning whose moves follow these positions, and whose steps adapt."""
-        scale = self.prior.standard_deviations()
+        scale = self.prior.standard_deviations
         mixture = fit_mixture(thetas.reshape(-1, thetas.shape[-1]), scale)
         return Tuning(mixture, jnp.asarray(self.lam), jnp.asarray(1.0))
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
-        particles = self.evaluate(thetas, tuning)
-        kappa0 = self.objective.quick_pair_block(particles.features, particles.features)
-        return State(particles, kappa0, jnp.asarray(log_step))
+        """Particles of which only θ is known: the first sweep evaluates them where they are.
+
+        The model is then solved at one place of the program, and compiled once.
+        """
+
+        def known(thetas):
+            particles = self.evaluate(thetas, tuning)
+            return particles, self._pairs(particles)
+
+        shapes = jax.eval_shape(known, thetas)
+        particles, kappa0 = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        particles = particles._replace(theta=thetas)
+        return State(particles, kappa0, jnp.asarray(log_step), jnp.asarray(False))
+
+    def _pairs(self, particles: Particles) -> Float[Array, "N N"]:
+        return self.objective.quick_pair_block(particles.features, particles.features)
 
     def evaluate(self, thetas: Float[Array, "N p"], tuning: Tuning) -> Particles:
         """Everything about N positions, with one solve for each."""
@@ -112,36 +132,81 @@ class Ensemble:
         return Draw(particles.theta, particles.v, ~particles.features.ok)
 
     def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
-        def sweep(state, packed):
-            key, length = packed
-            return self._sweep(key, length, state, tuning)
-
-        # One loop over both kinds of sweep, jumps last: solving is compiled once.
-        lengths = jnp.array([*LENGTHS, *[0.0] * JUMPS])
-        keys = jax.random.split(key, len(lengths))
-        state, (accepted, failed) = jax.lax.scan(sweep, state, (keys, lengths))
-        walked, jumped = jnp.mean(accepted[:-JUMPS]), jnp.mean(accepted[-JUMPS:])
+        count, p = state.particles.theta.shape
+        chance_key, prior_key = jax.random.split(key)
+        chance = mixtures.chances(chance_key, (2, count), p)
+        from_prior = self.prior.sample(prior_key, (2, count))
+        # One loop over both kinds of sweep: solving is compiled once.
+        state, ((walked, jumped), failed) = jax.lax.scan(
+            lambda state, given: self._sweep(state, tuning, *given),
+            state,
+            (jnp.array([False, True]), chance, from_prior),
+        )
         change = tuning.adapting * ADAPTATION_RATE * (walked - TARGET_ACCEPTANCE)
         log_step = jnp.minimum(state.log_step + change, 0.0)
         state = state._replace(log_step=log_step)
         return state, Info(walked, jumped, log_step, jnp.mean(failed))
 
-    def _sweep(self, key, length, state: State, tuning: Tuning):
-        """Local moves of one length, or jumps for length 0."""
-        jumping = length == 0
-        move_key, jump_key, accept_key = jax.random.split(key, 3)
+    def _sweep(self, state: State, tuning: Tuning, jumping, chance: Chances, from_prior):
+        """Local moves, or jumps."""
         old, mixture = state.particles, tuning.mixture
-        s = jnp.minimum(1.0, length * jnp.exp(state.log_step))
-        moved = jax.vmap(mixtures.move, in_axes=(None, 0, 0, 0, None))(
-            mixture, jax.random.split(move_key, len(old.theta)), old.theta, old.log_parts, s
+        lengths = jnp.asarray(LENGTHS)[(len(LENGTHS) * chance.choice).astype(int)]
+        s = jnp.minimum(1.0, lengths * jnp.exp(state.log_step))
+        moved = jax.vmap(mixtures.move, (None, 0, 0, 0, 0))(
+            mixture, chance, old.theta, old.log_parts, s
         )
-        jumped = mixtures.sample(mixture, self.prior, jump_key, len(old.theta))
-        new = self.evaluate(jnp.where(jumping, jumped, moved), tuning)
-        ratio = _log_reference(old, jumping) - _log_reference(new, jumping)
-        state, accepted = self._accept(accept_key, state, new, ratio, tuning.lam)
-        return state, (jnp.mean(accepted), jnp.mean(~new.features.ok))
+        jumped = jax.vmap(mixtures.jump, (None, 0, 0))(mixture, chance, from_prior)
+        proposed = jnp.where(jumping, jumped, moved)
+        new = self.evaluate(jnp.where(state.known, proposed, old.theta), tuning)
+        moved_on, accepted = jax.lax.cond(
+            jumping, self._exchange, self._accept, chance.accept, state, new, tuning.lam
+        )
+        share = jnp.where(state.known, jnp.mean(accepted), TARGET_ACCEPTANCE)
+        moved_on = moved_on._replace(known=jnp.asarray(True))
+        return moved_on, (share, jnp.mean(~new.features.ok))
 
-    def _accept(self, key, state: State, new: Particles, log_proposal_ratio, lam):
+    def _exchange(self, uniform, state: State, new: Particles, lam):
+        """Each particle in turn goes to a point where none is, or stays."""
+        old = state.particles
+        count = len(old.theta)
+        points = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
+        kappa0 = self._pairs_with(state, new)
+        log_mixture = logsumexp(points.log_parts, axis=1)
+        own = self._log_own(points, lam) - log_jump_density(points.log_prior, log_mixture)
+        share = 1.0 / (lam * max(count - 1, 1))
+
+        def one(carry, given):
+            at, free, repulsion = carry
+            i, uniform = given
+            here = at[i]
+            of_others = repulsion - kappa0[here]
+            log_weights = jnp.where(free.at[here].set(True), own - share * of_others, -jnp.inf)
+            there = mixtures.pick(uniform, log_weights)
+            free = free.at[here].set(True).at[there].set(False)
+            return (at.at[i].set(there), free, of_others + kappa0[there]), None
+
+        places = jnp.arange(count)
+        free = jnp.arange(2 * count) >= count
+        first = places, free, jnp.sum(kappa0[:count], axis=0)
+        (at, _, _), _ = jax.lax.scan(one, first, (places, uniform))
+        particles = jax.tree.map(lambda leaf: leaf[at], points)
+        return state._replace(particles=particles, kappa0=kappa0[at][:, at]), at != places
+
+    def _pairs_with(self, state: State, new: Particles) -> Float[Array, "2N 2N"]:
+        """κ0 between all particles and proposals."""
+        between = self.objective.quick_pair_block(new.features, state.particles.features)
+        return jnp.block([[state.kappa0, between.T], [between, self._pairs(new)]])
+
+    def _log_move(self, old: Particles, new: Particles, lam) -> Float[Array, " N"]:
+        """The log ratio of a local move that no other particle would notice."""
+        log_mixture = logsumexp(old.log_parts, axis=1) - logsumexp(new.log_parts, axis=1)
+        return self._log_own(new, lam) - self._log_own(old, lam) + log_mixture
+
+    def _log_own(self, points: Particles, lam) -> Float[Array, " K"]:
+        """What π has of a particle alone."""
+        return points.log_prior + points.v / lam
+
+    def _accept(self, uniform, state: State, new: Particles, lam):
         """Accept or reject each particle in turn, given where the others are by then.
 
         κ0 is computed for some proposals at a time, with all particles as they are by then. Within
@@ -150,8 +215,10 @@ class Ensemble:
         """
         old = state.particles
         count = len(old.theta)
-        own = (new.log_prior - old.log_prior) + (new.v - old.v) / lam + log_proposal_ratio
-        log_uniform = jnp.log(jax.random.uniform(key, (count,)))
+        log_uniform = jnp.log(uniform)
+        own = self._log_move(old, new, lam)
+        # Of particles that are not known yet, every one is accepted where it is.
+        own = jnp.where(state.known, own, jnp.inf)
         share = 1.0 / (lam * max(count - 1, 1))
 
         def block(carry, members):
@@ -200,8 +267,8 @@ class ParallelEnsemble(Ensemble):
     def __init__(self, log_density: LogDensity, prior: Parameters):
         self.log_density, self.prior, self.lam = log_density, prior, 1.0
 
-    def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
-        return State(self.evaluate(thetas, tuning), jnp.zeros((0, 0)), jnp.asarray(log_step))
+    def _pairs(self, particles: Particles) -> Float[Array, "N N"]:
+        return jnp.zeros((len(particles.theta),) * 2)  # chains do not see each other
 
     def evaluate(self, thetas: Float[Array, "N p"], tuning: Tuning) -> Particles:
         value, (v, ok) = self.log_densities(thetas, tuning)
@@ -212,12 +279,15 @@ class ParallelEnsemble(Ensemble):
     def log_densities(self, thetas: Float[Array, "N p"], tuning: Tuning):
         return jax.vmap(self.log_density)(thetas)
 
-    def _accept(self, key, state: State, new: Particles, log_proposal_ratio, lam):
-        log_ratio = log_proposal_ratio + (
-            new.features.representation - state.particles.features.representation
-        )
-        log_uniform = jnp.log(jax.random.uniform(key, log_ratio.shape))
-        accepted = log_uniform < jnp.where(jnp.isnan(log_ratio), -jnp.inf, log_ratio)
+    def _log_own(self, points: Particles, lam) -> Float[Array, " K"]:
+        return points.features.representation
+
+    def _pairs_with(self, state: State, new: Particles) -> Float[Array, "2N 2N"]:
+        return jnp.zeros((2 * len(new.theta),) * 2)
+
+    def _accept(self, uniform, state: State, new: Particles, lam):
+        accepted = jnp.log(uniform) < self._log_move(state.particles, new, lam)
+        accepted = accepted | ~state.known
         particles = jax.tree.map(lambda a, b: _where(accepted, a, b), new, state.particles)
         return state._replace(particles=particles), accepted
 
@@ -228,9 +298,3 @@ def _blocks(count: int) -> int:
 
 def _where(accepted, a, b):
     return jnp.where(accepted.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
-
-
-def _log_reference(particles: Particles, jumping):
-    """The density that a proposal leaves invariant: m for local moves, g for jumps."""
-    log_mixture = logsumexp(particles.log_parts, axis=1)
-    return jnp.where(jumping, log_jump_density(particles.log_prior, log_mixture), log_mixture)

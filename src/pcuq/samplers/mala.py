@@ -58,7 +58,13 @@ class Langevin:
     _evaluate: Callable[[Array], Point]
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
-        return State(self._evaluate(thetas), jnp.asarray(log_step), jnp.zeros(()))
+        """Positions of which nothing else is known: the first step evaluates them and stays there.
+
+        The model is then solved at one place of the program, and compiled once.
+        """
+        shapes = jax.eval_shape(self._evaluate, thetas)
+        blank = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return State(blank._replace(theta=thetas), jnp.asarray(log_step), jnp.zeros(()))
 
     def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
         return _step(key, state, tuning, self._evaluate)
@@ -104,18 +110,20 @@ def _step(key, state: State, tuning: Tuning, evaluate) -> tuple[State, Info]:
     old = state.at
     noise = jax.random.normal(noise_key, old.theta.shape)
     thetas, move = propose(old.theta, old.gradient, noise, state.log_step, tuning)
-    new = evaluate(thetas)
+    known = state.age > 0
+    new = evaluate(jnp.where(known, thetas, old.theta))
     proposals = log_proposal_ratio(new.gradient, noise, move, state.log_step, tuning)
     together = old.value.ndim == 0
     log_ratio = new.value - old.value + (jnp.sum(proposals) if together else proposals)
-    acceptance = shared.probability(log_ratio)
+    acceptance = jnp.where(known, shared.probability(log_ratio), 1.0)
     accepted = jax.random.uniform(accept_key, acceptance.shape) < acceptance
 
     def choose(a, b):
         return jnp.where(accepted if together else accepted.reshape(-1, *(1,) * (a.ndim - 1)), a, b)
 
     acceptance = jnp.mean(acceptance)
-    log_step = shared.adapt(state.log_step, state.age, acceptance, TARGET_ACCEPTANCE, tuning)
+    adapted = shared.adapt(state.log_step, state.age, acceptance, TARGET_ACCEPTANCE, tuning)
+    log_step = jnp.where(known, adapted, state.log_step)
     info = Info(acceptance, log_step, jnp.mean(~new.ok, dtype=float))
     return State(jax.tree.map(choose, new, old), log_step, state.age + 1), info
 

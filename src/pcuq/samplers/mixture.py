@@ -32,10 +32,12 @@ from jaxtyping import Array, Float
 from pcuq.parameters import Parameters
 
 PARTS = 6  # fits, each to other positions: their average errs less in the tails than any of them
-COMPONENTS = 40  # of each part
-POINTS = 1000, 200  # earlier positions that each part is fitted to, and more for each parameter
+COMPONENTS = 20, 5  # of each part, and more for each parameter
+POINTS = 1000, 200  # earlier positions that each part is fitted to, likewise
+MANY_POINTS = 850  # for each parameter, where there are many positions: more to learn, and to lose
 ITERATIONS = 10  # of expectation–maximisation
-INFLATION = 1.2  # of the covariances: m should reach beyond the positions seen
+# Of the covariances, part by part: m should reach beyond the positions seen.
+INFLATION = np.array([1.1, 1.1, 1.2, 1.2, 2.0, 4.0])
 DEGREES = 8  # ν: of freedom
 PRIOR_SHARE = 0.15  # w
 NARROWEST = 1e-8  # variance of a component relative to that of all positions
@@ -53,18 +55,23 @@ class Mixture(NamedTuple):
 def fit_mixture(positions: Float[np.ndarray, "K p"], scale: Float[np.ndarray, " p"]) -> Mixture:
     """`scale`: sds of the prior, which bound the mixture's width from below by a hair."""
     # At random: evenly spaced ones can be, at any time, those of the same few particles.
-    points = POINTS[0] + POINTS[1] * positions.shape[1]
+    p = positions.shape[1]
+    points, many = POINTS[0] + POINTS[1] * p, MANY_POINTS * p
+    if len(positions) > 5 * many:
+        points = max(points, many)
     some = np.random.default_rng(0).integers(0, len(positions), (PARTS, points))
     # Points that had to be repeated do not count as more.
     repeats = max(1.0, points / len(positions))
-    parts = _fit_parts(jnp.asarray(positions)[some], jnp.asarray(scale), jnp.asarray(repeats))
-    whole = Mixture(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in parts))
-    return whole._replace(log_weights=whole.log_weights - math.log(PARTS))
+    return _fit_parts(np.asarray(positions)[some], scale, repeats)
 
 
 @jax.jit
 def _fit_parts(points: Float[Array, "P K p"], scale, repeats) -> Mixture:
-    return jax.lax.map(lambda some: _fit(some, scale, repeats), points)
+    parts = jax.lax.map(lambda some: _fit(some, scale, repeats), points)
+    wider = jnp.sqrt(INFLATION)[:, None, None, None]
+    parts = parts._replace(factors=wider * parts.factors, inverses=parts.inverses / wider)
+    whole = Mixture(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in parts))
+    return whole._replace(log_weights=whole.log_weights - math.log(PARTS))
 
 
 def _fit(points: Float[Array, "K p"], scale, repeats) -> Mixture:
@@ -94,11 +101,12 @@ def _fit(points: Float[Array, "K p"], scale, repeats) -> Mixture:
         volumes = jnp.sum(jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)), axis=1)
         return jax.nn.softmax(jnp.log(weights) - volumes - jnp.sum(apart**2, axis=2) / 2, axis=1)
 
-    nearest = jnp.argmin(_squared_distances(z, _scattered(z, COMPONENTS)), axis=1)
-    shares = jax.nn.one_hot(nearest, COMPONENTS)
+    components = COMPONENTS[0] + COMPONENTS[1] * p
+    nearest = jnp.argmin(_squared_distances(z, _scattered(z, components)), axis=1)
+    shares = jax.nn.one_hot(nearest, components)
     shares = jax.lax.fori_loop(0, ITERATIONS, lambda _, s: memberships(*maximise(s)), shares)
     weights, means, factors = maximise(shares)
-    factors = math.sqrt(INFLATION) * whole @ factors
+    factors = whole @ factors
     return Mixture(middle + means @ whole.T, factors, _inverse(factors), jnp.log(weights))
 
 
@@ -138,38 +146,55 @@ def log_components(mixture: Mixture, theta: Float[Array, " p"]) -> Float[Array, 
     return mixture.log_weights + constant - volumes - tails
 
 
-def move(mixture: Mixture, key: Array, theta: Float[Array, " p"], log_parts, s):
+class Chances(NamedTuple):
+    """The random numbers of some proposals, drawn together: each call takes time to compile."""
+
+    accept: Float[Array, "*K"]  # uniform, as the next two
+    pick: Float[Array, "*K"]
+    choice: Float[Array, "*K"]
+    direction: Float[Array, "*K p"]  # normal, as the next
+    scale: Float[Array, "*K p+8"]
+
+
+def chances(key: Array, shape: tuple[int, ...], p: int) -> Chances:
+    """For as many proposals as `shape` holds."""
+    uniform = jax.random.uniform(key, (*shape, 3 + 2 * p + DEGREES))
+    smallest = jnp.finfo(uniform.dtype).eps / 2  # 0 would be −∞ as a normal number
+    normal = math.sqrt(2) * jax.lax.erf_inv(2 * jnp.maximum(uniform[..., 3:], smallest) - 1)
+    accept, pick, choice = jnp.moveaxis(uniform[..., :3], -1, 0)
+    return Chances(accept, pick, choice, normal[..., :p], normal[..., p:])
+
+
+def move(mixture: Mixture, chance: Chances, theta: Float[Array, " p"], log_parts, s):
     """θ' of the local move from θ, given `log_components` there."""
-    pick, scale, noise = jax.random.split(key, 3)
-    r = _pick(pick, log_parts, ())
+    r = pick(chance.pick, log_parts)
     apart = theta - mixture.centres[r]
     distance2 = jnp.sum((mixture.inverses[r] @ apart) ** 2)
-    u = _chi_squared(scale, (), DEGREES + len(theta)) / (DEGREES + distance2)
-    step = mixture.factors[r] @ jax.random.normal(noise, theta.shape) / jnp.sqrt(u)
+    # χ² of ν + p degrees of freedom, over ν + |H^−½ (θ − c)|².
+    u = jnp.sum(chance.scale**2) / (DEGREES + distance2)
+    step = mixture.factors[r] @ chance.direction / jnp.sqrt(u)
     return mixture.centres[r] + jnp.sqrt(1 - s**2) * apart + s * step
 
 
-def _pick(key, log_weights, shape):
-    """Places drawn in proportion to weights, with one uniform number for each."""
+def jump(mixture: Mixture, chance: Chances, from_prior: Float[Array, " p"]) -> Float[Array, " p"]:
+    """A point of g, given one of q0."""
+    r = pick(chance.pick, mixture.log_weights)
+    u = jnp.sum(chance.scale[:DEGREES] ** 2) / DEGREES
+    near = mixture.centres[r] + mixture.factors[r] @ chance.direction / jnp.sqrt(u)
+    return jnp.where(chance.choice < PRIOR_SHARE, from_prior, near)
+
+
+def pick(uniform, log_weights):
+    """A place drawn in proportion to weights, with one uniform number."""
     below = jnp.cumsum(jnp.exp(log_weights - jnp.max(log_weights)))
-    uniform = below[-1] * jax.random.uniform(key, shape)
-    return jnp.minimum(jnp.sum(below <= uniform[..., None], axis=-1), len(below) - 1)
-
-
-def _chi_squared(key, shape, degrees: int):
-    """As a sum of squares, which is quicker than by rejection."""
-    return jnp.sum(jax.random.normal(key, (*shape, degrees)) ** 2, axis=-1)
+    return jnp.minimum(jnp.sum(below <= uniform * below[-1]), len(below) - 1)
 
 
 def sample(mixture: Mixture, prior: Parameters, key: Array, count: int) -> Float[Array, "K p"]:
-    """Points from g."""
-    keys = jax.random.split(key, 5)
-    r = _pick(keys[0], mixture.log_weights, (count,))
-    noise = jax.random.normal(keys[1], (count, mixture.centres.shape[1]))
-    noise = noise / jnp.sqrt(_chi_squared(keys[2], (count, 1), DEGREES) / DEGREES)
-    near = mixture.centres[r] + jnp.einsum("kpq,kq->kp", mixture.factors[r], noise)
-    from_prior = jax.random.uniform(keys[3], (count, 1)) < PRIOR_SHARE
-    return jnp.where(from_prior, prior.sample(keys[4], (count,)), near)
+    """Points of g."""
+    chance_key, prior_key = jax.random.split(key)
+    chance = chances(chance_key, (count,), len(prior))
+    return jax.vmap(jump, (None, 0, 0))(mixture, chance, prior.sample(prior_key, (count,)))
 
 
 def log_jump_density(log_prior: Array, log_mixture: Array) -> Array:
