@@ -8,7 +8,7 @@ ROOT = Path(__file__).parents[1]
 
 # Before JAX is imported, which reads these once. Compiling is most of a test's time.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".cache" / "jax"))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ.setdefault("MPLBACKEND", "agg")
 
 import jax  # noqa: E402

@@ -54,7 +54,7 @@ class Size:
     regularisation: float = 3e-5
     particles: int = 50
     systems: int = 2
-    warmup: int = 300
+    warmup: int = 200
     draws: int = 150
     bayes_chains: int = 10
     bayes_warmup: int = 600

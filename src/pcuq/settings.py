@@ -16,13 +16,13 @@ METHODS = ("pcuq", "bayes", "mmd-bayes")
 SAMPLERS = ("ensemble", "mala", "flow", "nuts")
 # Iterations by sampler, where the user leaves them out: (warm-up, draws, thin).
 LENGTHS = {
-    "ensemble": (800, 300, 4),
+    "ensemble": (400, 300, 2),
     "mala": (3000, 500, 10),
     "flow": (3000, 500, 10),
     "nuts": (500, 1000, 1),
 }
 BAYES_CHAINS = 4
-MOST_ROUNDS = 4
+MOST_ROUNDS = 5
 
 
 class Settings(NamedTuple):
