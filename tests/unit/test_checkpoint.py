@@ -59,7 +59,7 @@ def same_bytes(a, b):
 @pytest.mark.parametrize(
     "share",
     [
-        0.2,
+        pytest.param(0.2, marks=pytest.mark.slow),
         pytest.param(0.5, marks=pytest.mark.slow),
         pytest.param(0.75, marks=pytest.mark.slow),
         0.9,
@@ -107,6 +107,7 @@ def test_other_samplers_go_on_too(sampler, tmp_path):
     same_bytes(expected, found)
 
 
+@pytest.mark.slow
 def test_a_calibrated_run_does_not_calibrate_again(tmp_path, monkeypatch):
     found = Calibration(
         regularisation=2e-3,

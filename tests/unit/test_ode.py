@@ -72,10 +72,10 @@ def test_parameters_not_given_are_at_the_centre_of_the_prior():
     "initial",
     [
         {"a": "k", "b": 2.0},
-        {"b": 2.0, "a": "k"},
+        pytest.param({"b": 2.0, "a": "k"}, marks=pytest.mark.slow),
         lambda p: {"a": p["k"], "b": 2.0},
-        lambda p: jnp.array([p["k"], 2.0]),
-        lambda p: [p["k"], 2.0],
+        pytest.param(lambda p: jnp.array([p["k"], 2.0]), marks=pytest.mark.slow),
+        pytest.param(lambda p: [p["k"], 2.0], marks=pytest.mark.slow),
     ],
 )
 def test_initial_values_may_be_parameters(initial):

@@ -48,6 +48,7 @@ def test_likelihood_works_inside_a_trace(tmp_path):
     assert float(inside) == pytest.approx(likelihood(problem))
 
 
+@pytest.mark.slow
 def test_conditions_set_parameters_species_and_compartments(tmp_path):
     problem = load(
         tmp_path,

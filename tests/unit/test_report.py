@@ -174,6 +174,7 @@ def test_a_report_is_made_in_64_bits_whatever_the_flag(problem):
     assert "Can this model predict?" in report(fit, do=["rate*=0.5"])
 
 
+@pytest.mark.slow
 def test_a_report_on_eleven_species_by_three_methods_is_small_and_quick():
     names = [f"species_{i}" for i in range(11)]
     model = pcuq.FunctionModel(

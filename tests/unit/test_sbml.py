@@ -167,6 +167,7 @@ def test_a_pulse_shorter_than_any_step_is_not_stepped_over(tmp_path):
     np.testing.assert_allclose(found, [0.0, 1.0], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_periodic_switches_are_found(tmp_path):
     model = load(tmp_path, infusion("floor(time/on)"))
     found = model.simulate(np.arange(6.0))["x"]

@@ -226,6 +226,7 @@ def test_what_is_no_fit_or_no_problem_is_refused():
         pcuq.score(fitted([[0.0, 0.0]]), heldout, draws=1)
 
 
+@pytest.mark.slow
 def test_a_second_petab_problem_is_predicted_from_the_fit_of_the_first(tmp_path):
     pytest.importorskip("petab", reason="petab is not installed")
     (tmp_path / "fit").mkdir()
