@@ -49,7 +49,7 @@ MOST_DRAWS = 2000
 
 @dataclass(frozen=True)
 class Size:
-    """How much is computed; the default takes a few minutes on two cores, most of it compiling."""
+    """How much is computed; the default takes a minute or two, most of it compiling."""
 
     regularisation: float = 3e-5
     particles: int = 50

@@ -77,7 +77,8 @@ class Parameter:
     def _kind(self) -> tuple[Any, ...]:
         """Equal for parameters with the same transform and the same prior."""
         numbers, structure = jax.tree.flatten(self._prior)
-        return self.transform, self._bounds, self.prior_on, structure, *map(float, numbers)
+        numbers = tuple((np.shape(number), np.asarray(number).tobytes()) for number in numbers)
+        return self.transform, self._bounds, self.prior_on, structure, numbers
 
     @property
     def _prior(self) -> dist.Distribution:
@@ -303,8 +304,8 @@ class Parameters(Mapping[str, Parameter]):
 
     def draws(self, key: Array, count: int) -> Float[np.ndarray, "K p"]:
         """Some draws of θ from Q0, by a program that is compiled once for any number of them."""
-        numbers = range(-(-count // BLOCK))
-        return np.concatenate([np.asarray(self._block(key, i)) for i in numbers])[:count]
+        blocks = range(max(1, -(-count // BLOCK)))
+        return np.concatenate([np.asarray(self._block(key, i)) for i in blocks])[:count]
 
     @cached_property
     def _block(self):

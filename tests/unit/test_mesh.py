@@ -58,6 +58,18 @@ def test_the_method_has_order_five():
     assert np.all(np.abs(orders - 5) < 0.4), orders
 
 
+@pytest.mark.parametrize("stiff", [False, True])
+def test_steps_that_fill_up_a_grid_change_nothing(stiff):
+    model = logistic()
+    segments = cut(model, X)
+    grids = mesh.uniform(segments, 0.1, stiff)
+    filled = tuple(map(mesh.padded, grids))
+    assert mesh.count(grids) == 40 and mesh.count(filled) == 64
+    values = {"r": 3.0, "u0": 0.05}
+    expected, found = (mesh.integrate(model, segments, g, values) for g in (grids, filled))
+    np.testing.assert_allclose(found.outputs, expected.outputs, rtol=1e-12)
+
+
 def test_a_start_far_from_the_first_output_is_reached():
     w, ok = on_mesh(oscillator(), [3.0, 3.5], 0.05)({"omega": 1.0})
     assert ok

@@ -176,3 +176,21 @@ def test_values_must_name_exactly_the_parameters():
         InputError, match=r"exactly the parameters a: missing \['a'\], unknown \['b'\]"
     ):
         Parameters({"a": Parameter()}).unconstrain({"b": 0.5})
+
+
+def test_parameters_of_one_kind_are_drawn_apart_and_each_from_its_own_prior():
+    """Two alike, one of the same family elsewhere, and a prior whose numbers are vectors."""
+    mixture = dist.MixtureSameFamily(
+        dist.Categorical(np.array([0.5, 0.5])), dist.Normal(np.array([-8.0, 8.0]), np.ones(2))
+    )
+    priors = {"a": dist.Normal(0, 1), "far": dist.Normal(50, 1), "b": dist.Normal(0, 1)}
+    named = {
+        name: Parameter("identity", prior) for name, prior in (priors | {"m": mixture}).items()
+    }
+    draws = Parameters(named).draws(jax.random.key(0), 600)
+    assert draws.shape == (600, 4)
+    np.testing.assert_allclose(draws.mean(axis=0)[:3], [0, 50, 0], atol=0.25)
+    assert abs(np.corrcoef(draws[:, 0], draws[:, 2])[0, 1]) < 0.2
+    assert np.mean(np.abs(np.abs(draws[:, 3]) - 8) < 4) > 0.99
+    assert len(np.unique(draws[:, 0])) == 600  # blocks do not repeat each other
+    assert Parameters(named).draws(jax.random.key(0), 0).shape == (0, 4)

@@ -87,3 +87,11 @@ def test_programs_that_differ_in_an_argument_they_do_not_use_are_told_apart():
     x = np.arange(3.0)
     for shape in [(4, 2), (4, 1)]:
         assert np.array_equal(Program(first_doubled)(x, np.zeros(shape)), 2.0 * x)
+
+
+def test_a_level_of_optimisation_that_the_user_asks_for_stands(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=1")
+    ours = _program.options()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=1")
+    assert _program.options() == {}
+    assert ours == ({} if jax.default_backend() != "cpu" else {_program.LEVEL: 2})

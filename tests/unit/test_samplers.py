@@ -293,23 +293,23 @@ SOLVED_OR_NOT = pytest.mark.parametrize(
 
 
 def twelve(problem):
-    """An ensemble, twelve particles and as many proposals."""
+    """An ensemble at twelve particles, as many proposals, and what decides about them."""
     target = Objective(problem())
     ensemble = Ensemble(target, LAM)
     rng = np.random.default_rng(8)
     old, new = 2.5 * rng.normal(size=(2, 12, 2))
     tuning = ensemble.shaped_by(old[None, None])
     density = jax.jit(lambda thetas: target.joint_log_density(thetas, LAM))
-    return ensemble, tuning, old, new, rng.uniform(size=12), density
+    state, proposed = known_at(ensemble, old, tuning), ensemble.evaluate(jnp.asarray(new), tuning)
+    return ensemble, tuning, state, proposed, rng.uniform(size=12), density
 
 
 @SOLVED_OR_NOT
 def test_local_moves_are_accepted_in_turn_by_the_joint_density(problem):
     """Against a loop that computes the whole density each time."""
-    ensemble, tuning, old, new, uniform, density = twelve(problem)
-    proposed = ensemble.evaluate(jnp.asarray(new), tuning)
-    state = known_at(ensemble, old, tuning)
+    ensemble, tuning, state, proposed, uniform, density = twelve(problem)
     found, accepted = jax.jit(ensemble._accept)(uniform, state, proposed, LAM)
+    old, new = np.asarray(state.particles.theta), np.asarray(proposed.theta)
     log_m = [np.asarray(log_density(tuning.mixture, jnp.asarray(t))) for t in (old, new)]
     thetas, expected = old.copy(), []
     for i in range(12):
@@ -328,11 +328,9 @@ def test_local_moves_are_accepted_in_turn_by_the_joint_density(problem):
 @SOLVED_OR_NOT
 def test_jumps_exchange_particles_for_points_in_proportion_to_the_joint_density(problem):
     """Against a loop that computes the whole density with each point that is free."""
-    ensemble, tuning, old, new, uniform, density = twelve(problem)
-    proposed = ensemble.evaluate(jnp.asarray(new), tuning)
-    state = known_at(ensemble, old, tuning)
+    ensemble, tuning, state, proposed, uniform, density = twelve(problem)
     found, _ = jax.jit(ensemble._exchange)(uniform, state, proposed, LAM)
-    points = np.concatenate([old, new])
+    points = np.concatenate([state.particles.theta, proposed.theta])
     log_prior = np.array([ensemble.prior.log_prior(jnp.asarray(t)) for t in points])
     log_m = np.asarray(log_density(tuning.mixture, jnp.asarray(points)))
     w = mixtures.PRIOR_SHARE

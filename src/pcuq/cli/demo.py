@@ -19,7 +19,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """See it work: both Lotka–Volterra cases by three methods, as figures and a report."""
-    say("Lotka–Volterra, two cases by three methods: a few minutes, most of them compiling")
+    say("Lotka–Volterra, two cases by three methods: a minute or two, most of it compiling")
     use_compilation_cache()
     from pcuq.demo import demo as run
 

@@ -84,9 +84,11 @@ def make_grid(segment: Segment, nodes: np.ndarray, stiff: bool = False) -> Grid:
 def padded(grid: Grid) -> Grid:
     """With steps too short to matter at the end: grids of many lengths then share a program."""
     count = len(grid.steps)
-    more = 2 ** max(0, count - 1).bit_length() - count if count else 0
-    times = np.concatenate([grid.times, np.repeat(grid.times[-1:, -1:], more, axis=0) * np.ones(6)])
-    steps = np.concatenate([grid.steps, np.full(more, 1e-12 * grid.steps[-1:].sum())])
+    if count == 0:
+        return grid
+    more = 2 ** (count - 1).bit_length() - count
+    times = np.concatenate([grid.times, np.full((more, grid.times.shape[1]), grid.times[-1, -1])])
+    steps = np.concatenate([grid.steps, np.full(more, 1e-12 * grid.steps[-1])])
     return grid._replace(times=times, steps=steps)
 
 

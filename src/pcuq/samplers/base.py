@@ -107,8 +107,8 @@ def sample(
 
     Draws (T, S, N, p) that are not `enough` are followed by a round that is tuned by them, twice as
     long and twice as thinned, up to `rounds` times; the last two rounds are kept. Such a round ends
-    half-way where the draws are enough by then. With a
-    `checkpoint` every chunk is kept on disk; with `resume` the run goes on from there.
+    half-way where the draws are enough by then. With a `checkpoint` every chunk is kept on disk;
+    with `resume` the run goes on from there.
     """
     systems = len(starts)
     crew = Crew(sampler, systems, seed, max(chunk, thin * 2**rounds))
@@ -322,7 +322,7 @@ def _advance(sampler: Sampler, most: int):
             state, info = step(now(keys), state, tuning)
             return state, (jax.vmap(sampler.draw)(state), info)
 
-        # Traced once for the shapes and for the loop: that takes as long as to compile it.
+        # Traced once, for the shapes and for the loop.
         traced, shapes = jax.make_jaxpr(one, return_shape=True)(state, first)
         structure = jax.tree.structure(shapes)
 
