@@ -37,11 +37,17 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what stands in tests/external and tests/statistical by its folder."""
+    """Mark what stands in tests/external and tests/statistical by its folder.
+
+    And mark as slow the cases of a test that it does not name as its `quick` ones.
+    """
     for item in items:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         if folder in ("external", "statistical"):
             item.add_marker(folder)
+        for marker in item.iter_markers("quick"):
+            if item.callspec.id not in marker.args:
+                item.add_marker("slow")
 
 
 @pytest.fixture(scope="session")

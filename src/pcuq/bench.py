@@ -6,7 +6,7 @@
 Times are the best of several repeats, in milliseconds. The particles lie around the best fit, with
 three times the covariance that the curvature there says. `ode_error` is the largest difference, in
 the units of the outputs, between the frozen mesh and a tight adaptive solve of those particles:
-a time says little without it.
+a time says little without it. `gradient_memory_kb` is what the program of one gradient needs.
 """
 
 from __future__ import annotations
@@ -124,7 +124,15 @@ def measure(
         "compile_gradient_s": compile_gradient,
         "steps": int(sum(part["steps"] for part in predictor.describe())),
         "ode_error": _ode_error(problem, predictor, jnp.asarray(some)),
+        "gradient_memory_kb": _memory(gradient) / 1024,
     }
+
+
+def _memory(program) -> int:
+    """Bytes that a program needs: arguments, results and all between, as its compiler planned."""
+    plan = program.memory_analysis()
+    parts = ("argument_size_in_bytes", "output_size_in_bytes", "temp_size_in_bytes")
+    return sum(getattr(plan, part) for part in parts)
 
 
 def _ode_error(problem: Problem, predictor, thetas) -> float:

@@ -142,22 +142,14 @@ class Objective:
 
     # --- one particle -----------------------------------------------------------------------
 
-    def predict(self, theta: Float[Array, " p"]) -> tuple[Any, Bool[Array, ""]]:
-        """What of one particle's predictions at the atoms depends on θ: (w,) or (w, s)."""
-        return self._of_outputs(*self.predictor(theta), theta)
-
     def _of_outputs(self, outputs, ok, theta):
+        """What of one particle's predictions at the atoms depends on θ: (w,) or (w, s)."""
         w, s, ok = predictions(self.problem, outputs, ok, theta)
         return ((w, s) if self.problem.scale.depends_on_theta else (w,)), ok
 
     def represent(self, prediction: Any, *keys) -> Any:
         """A prediction as the embedding represents it."""
         return self.embedding.represent(*prediction, *self._known_scale, *keys)
-
-    def representation(self, theta: Float[Array, " p"], *keys) -> tuple[Any, Bool[Array, ""]]:
-        """Predictions of one particle at the atoms, and whether they can be used."""
-        prediction, ok = self.predict(theta)
-        return self.represent(prediction, *keys), ok
 
     def data_term(self, representation: Any) -> Float[Array, ""]:
         """v of one particle that is ok."""
@@ -168,8 +160,12 @@ class Objective:
 
     # --- many particles ---------------------------------------------------------------------
 
+    def predict(self, thetas: Float[Array, "N p"]) -> tuple[Any, Bool[Array, " N"]]:
+        """What of the particles' predictions at the atoms depends on θ, and which can be used."""
+        return jax.vmap(self._of_outputs)(*self.predictor.many(thetas), thetas)
+
     def features(self, thetas: Float[Array, "N p"], *keys) -> Features:
-        return Features(*jax.vmap(self.representation)(thetas, *keys))
+        return self.features_of(*self.predictor.many(thetas), thetas, *keys)
 
     def features_of(self, outputs: Float[Array, "N G d"], ok, thetas, *keys) -> Features:
         """Of particles whose models have been solved."""
@@ -236,7 +232,7 @@ class Objective:
 
     @cached_property
     def _solve_batch(self):
-        return Program(jax.vmap(self.predictor))
+        return Program(self.predictor.many)
 
     @cached_property
     def _data_terms_batch(self):
@@ -320,16 +316,13 @@ class Objective:
         """The derivative of the model is taken of (w, s): nodes or draws may be many more."""
         if self.mode == "forward":
 
-            def push(theta):
-                def along(direction):
-                    return jax.jvp(self.predict, (theta,), (direction,))
+            def along(direction):
+                every = jnp.broadcast_to(direction, thetas.shape)
+                return jax.jvp(self.predict, (thetas,), (every,))
 
-                (prediction, ok), (jacobian, _) = jax.vmap(
-                    along, out_axes=((None, None), (-1, None))
-                )(jnp.eye(len(theta)))
-                return prediction, ok, jacobian
-
-            predictions, ok, jacobian = jax.vmap(push)(thetas)
+            (predictions, ok), (jacobian, _) = jax.vmap(along, out_axes=((None, None), (-1, None)))(
+                jnp.eye(thetas.shape[1])
+            )
 
             def pull_back(gradient):
                 parts = jax.tree.map(
@@ -341,10 +334,8 @@ class Objective:
 
             return predictions, ok, pull_back
 
-        predictions, vjps, ok = jax.vmap(lambda theta: jax.vjp(self.predict, theta, has_aux=True))(
-            thetas
-        )
-        return predictions, ok, lambda g: jax.vmap(lambda vjp, one: vjp(one))(vjps, g)[0]
+        predictions, pull, ok = jax.vjp(self.predict, thetas, has_aux=True)
+        return predictions, ok, lambda gradient: pull(gradient)[0]
 
     def _map_data(self, function, representation):
         particles = len(jax.tree.leaves(representation)[0])

@@ -19,11 +19,11 @@ from pcuq.design import Design, Points, make_design, make_points
 from pcuq.errors import InputError
 from pcuq.interventions import Equilibration, Intervention
 from pcuq.kernels import GaussianKernel, Kernel
+from pcuq.models.base import LARGEST_OUTPUT, kept, solve_many
 from pcuq.models.family import families
 from pcuq.parameters import Parameters
 
 # Beyond this a trajectory has exploded: squares of differences must not overflow.
-LARGEST_OUTPUT = 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -311,20 +311,25 @@ class Predictor:
         ]
 
     def __call__(self, theta: Float[Array, " p"]) -> tuple[Float[Array, "G d"], Bool[Array, ""]]:
-        values = self.problem.parameters.constrain(theta)
+        w, ok = self.many(theta[None])
+        return w[0], ok[0]
+
+    def many(self, thetas: Float[Array, "L p"]) -> tuple[Float[Array, "L G d"], Bool[Array, " L"]]:
+        """The same for many particles at once, side by side where the solver can."""
+        values = self.problem.parameters.constrain(thetas)
         parts: dict[int, Array] = {}
         fine = []
         for group, solver in zip(self._groups, self.solvers, strict=True):
             if isinstance(group, int):
-                parts[group], good = solver(values)
+                parts[group], good = solve_many(solver, values, len(thetas))
             else:
-                found, good = group(solver, values)
+                found, good = group(solver, values, len(thetas))
                 parts |= dict(zip(group.members, found, strict=True))
             fine.append(good)
-        in_order = [parts[i].reshape(-1, parts[i].shape[-1]) for i in range(len(parts))]
-        w = jnp.concatenate(in_order)
-        ok = jnp.all(jnp.stack(fine)) & jnp.all(jnp.abs(w) < LARGEST_OUTPUT)
-        return jnp.where(ok, w, 0.0), ok
+        in_order = [
+            parts[i].reshape(len(thetas), -1, parts[i].shape[-1]) for i in range(len(parts))
+        ]
+        return kept(jnp.concatenate(in_order, axis=1), jnp.all(jnp.stack(fine), axis=0))
 
     def tightly(self, thetas: Float[np.ndarray, "K p"], tolerance: float):
         """(outputs (K, G, d), ok (K,)) as of the models themselves, whatever this solver is."""

@@ -49,6 +49,7 @@ def exact_curves(problem, lams):
     return outside, spread
 
 
+@pytest.mark.slow
 def test_the_curves_are_those_of_the_exact_answer(calibrated):
     problem, found = calibrated
     best = starting_fit(problem, 0).best

@@ -107,6 +107,7 @@ def test_draws_follow_the_joint_density(kind):
     assert worst(theta) < LARGEST_Z, z_scores(theta, exact())
 
 
+@pytest.mark.slow
 def test_the_flow_with_small_steps_nearly_follows_the_joint_density():
     theta = draws_of(Flow(Objective(problem()), LAM, step_size=0.005), 500, 60)
     target = exact()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -129,12 +130,17 @@ def test_a_calibrated_run_does_not_calibrate_again(tmp_path, monkeypatch):
     assert json.loads(fit.tree.attrs["calibration"]) == found.to_dict()
 
 
-@pytest.fixture
-def cut_run(tmp_path):
-    folder = tmp_path / "run"
+@pytest.fixture(scope="module")
+def cut_once(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cut") / "run"
     with pytest.raises(CutError):
         pcuq.fit(line(), **SETTINGS, checkpoint=folder, progress=cut_at(0.6))
     return folder
+
+
+@pytest.fixture
+def cut_run(cut_once, tmp_path):
+    return shutil.copytree(cut_once, tmp_path / "run")
 
 
 def test_another_problem_or_other_settings_are_refused(cut_run):

@@ -218,6 +218,7 @@ def test_a_density_of_the_users_own_is_integrated():
     np.testing.assert_allclose(block, block.T, rtol=1e-12)
 
 
+@pytest.mark.quick("table")
 @pytest.mark.parametrize("force", ["table", "quadrature"])
 def test_the_other_strategies_agree_with_the_closed_form(force):
     """Gaussian noise, value and gradient of the joint density."""
@@ -294,6 +295,7 @@ def test_gram_rules_sum_polynomials_exactly(length):
         np.testing.assert_allclose(at, np.arange(8), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_outputs_with_different_noise_do_not_disturb_each_other():
     """A negative output has no Poisson law: the factor of the other output must not see it."""
     model = FunctionModel(

@@ -245,6 +245,7 @@ def test_bad_input_is_told_what_was_wanted(changed, words):
         minimise(**(good | changed))
 
 
+@pytest.mark.slow
 def test_the_grid_solution_satisfies_the_fixed_point_of_the_problem():
     lam, volumes = 1e-4, 0.25 * (1 + (GRID[:, 0] > 0))
     q = solve_on_grid(PROBLEM, lam, GRID, volumes)

@@ -215,6 +215,7 @@ def test_a_worker_that_was_ended_between_calls_is_replaced():
     assert not model.failures
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("batch", [False, True])
 def test_workers_change_no_number(batch):
     options = {"simulate": simulators.decay_batch, "batch": True} if batch else {}
@@ -286,6 +287,7 @@ def test_what_cannot_be_used_is_said_before_anything_runs():
         pcuq.ExternalModel(simulators.moody, REAL, ["y"]).simulate(X, {"a": 1.0, "k": 1.0})
 
 
+@pytest.mark.slow
 def test_lotka_volterra_has_the_values_of_the_same_model_in_jax():
     native = lotka_volterra.problem(seed=1)
     setting = lotka_volterra.SETTINGS["main"]

@@ -45,6 +45,7 @@ def test_alike_conditions_are_one_group_and_others_stand_alone():
     assert members == [[0, 1, 2], 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "representatives",
     [pytest.param(None, marks=pytest.mark.slow), np.array([[-0.5], [0.0], [0.7]])],

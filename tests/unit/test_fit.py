@@ -56,6 +56,7 @@ def test_a_file_is_the_fit_again_and_belongs_to_its_problem(tmp_path):
         pcuq.load(tmp_path / "run.nc", location_problem(y=(0.0, 0.1)))
 
 
+@pytest.mark.slow
 def test_the_paper_s_beta_gives_a_point_and_says_so():
     y = np.random.default_rng(0).normal(size=60)
     fit = pcuq.fit(location_problem(y), method="mmd-bayes", beta="paper")

@@ -56,6 +56,7 @@ def test_curves_may_be_asked_for_elsewhere(fit):
     assert np.array_equal(found.x, [0.0, 7.0, 9.0])
 
 
+@pytest.mark.slow
 def test_an_entry_whose_noise_depends_on_parameters_is_drawn_with_its_own():
     model = pcuq.FunctionModel(
         lambda x, p: [p["m"] + 0.0 * x],

@@ -176,6 +176,7 @@ def test_the_model_itself_is_not_changed():
     assert model.simulate([0.0])["u"][0] == 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method", ["mesh", "explicit", pytest.param("implicit", marks=pytest.mark.slow)]
 )

@@ -127,6 +127,7 @@ def test_second_derivatives_exist():
     assert np.all(np.isfinite(second))
 
 
+@pytest.mark.quick("blow-up-forward")
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize("trouble", ["nan", "blow-up"])
 def test_a_failed_lane_is_zero_and_poisons_no_other(mode, trouble):
@@ -187,6 +188,7 @@ def test_stages_stay_on_their_side_of_every_cut():
     assert np.array_equal(np.concatenate([s.x for s in segments]), X)
 
 
+@pytest.mark.slow
 def test_the_chosen_mesh_is_as_accurate_as_it_says():
     model, x = lotka_volterra(), np.arange(61.0)
     rates = np.random.default_rng(0).uniform([0.1, 0.015], [0.15, 0.025], (12, 2)).T
@@ -219,6 +221,7 @@ def test_steps_go_where_the_solution_moves():
     assert steps[:5].mean() < 0.5 * steps[-20:].mean()
 
 
+@pytest.mark.slow
 def test_explosive_and_much_harder_representatives_do_not_decide_the_mesh():
     model = ODEModel(
         lambda t, u, p: [p["growth"] * u[0] ** 2, -p["k"] * (u[1] - jnp.cos(t))],
@@ -234,6 +237,7 @@ def test_explosive_and_much_harder_representatives_do_not_decide_the_mesh():
     assert told["steps"] <= alone["steps"] + 2
 
 
+@pytest.mark.slow
 def test_a_mesh_that_cannot_be_had_is_an_error_only_if_it_was_asked_for():
     model = ODEModel(lambda t, u, p: p["r"] * u**2, {"u": 1.0}, {"r": Parameter("log")})
     with pytest.raises(ComputationError, match="mesh"):

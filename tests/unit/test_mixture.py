@@ -66,6 +66,7 @@ def asymmetries(before, after):
     return np.array([t.mean() / (t.std() / np.sqrt(len(t)) + 1e-12) for t in terms])
 
 
+@pytest.mark.quick("0.6")
 @pytest.mark.parametrize("s", [0.1, 0.6, 1.0])
 def test_the_local_move_is_reversible_in_the_mixture(s):
     mixture = narrow_and_wide()
@@ -86,6 +87,7 @@ def test_a_move_that_keeps_students_scale_at_one_is_found_out():
     assert np.abs(z).max() > 9
 
 
+@pytest.mark.slow
 def test_jumps_have_the_density_that_they_are_said_to_have():
     """E over g of m/g is 1, and of q0/g is 1: importance sampling with g's own points."""
     mixture = narrow_and_wide()
@@ -98,6 +100,7 @@ def test_jumps_have_the_density_that_they_are_said_to_have():
         assert abs(ratio.mean() - 1) < 4.5 * ratio.std() / np.sqrt(len(ratio))
 
 
+@pytest.mark.slow
 def test_it_finds_a_narrow_part_beside_a_wide_one():
     truth = narrow_and_wide()
     seen, unseen = draws(truth, 4000), draws(truth, 4000, seed=9)
@@ -114,6 +117,7 @@ def test_it_finds_a_narrow_part_beside_a_wide_one():
     assert float(jnp.mean(log_density(fitted, unseen) - log_density(single, unseen))) > 1.5
 
 
+@pytest.mark.quick("1")
 @pytest.mark.parametrize("count", [1, 3, 40])
 def test_few_positions_or_one_repeated_give_a_proper_density(count):
     positions = np.random.default_rng(0).normal(size=(count, 2))

@@ -79,6 +79,7 @@ def estimates_with(strategy, draws):
     return estimates(MonteCarloObjective(problem_with("sd"), draws, strategy), KEYS)
 
 
+@pytest.mark.quick("score")
 @pytest.mark.parametrize("strategy", ["reparametrisation", "score"])
 def test_value_and_gradient_are_unbiased(strategy):
     scores = z_scores(estimates_with(strategy, 4), wanted(problem_with("sd")))
@@ -106,6 +107,7 @@ def test_draws_shared_between_particles_are_rejected():
     assert np.max(np.abs(scores)) > 2 * Z
 
 
+@pytest.mark.quick("reparametrisation")
 @pytest.mark.parametrize("strategy", ["reparametrisation", "score"])
 def test_the_error_falls_as_one_over_the_square_root_of_the_draws(strategy):
     target, few, many = wanted(problem_with("sd")), 4, 16
@@ -150,6 +152,7 @@ def closed_form_of_correlated(thetas, y):
     return np.concatenate([[value], np.ravel(gradient)])
 
 
+@pytest.mark.quick("score")
 @pytest.mark.parametrize("strategy", ["reparametrisation", "score"])
 def test_correlated_outputs_agree_with_their_closed_form(strategy):
     y = np.where(np.isnan(Y), 1.3, Y)
@@ -257,10 +260,12 @@ def test_what_cannot_be_done_is_said(noise, options, message):
         MonteCarloObjective(problem_with(noise, y), **options)
 
 
+@pytest.mark.slow
 def test_draws_follow_the_law():
     """Gaussian noise: draws of one atom against the normal distribution, with a fixed key."""
     objective = MonteCarloObjective(problem_with("sd"), 4000)
-    (draws, weights), ok = objective.representation(jnp.asarray(THETAS[0]), jax.random.key(5))
+    one = jnp.asarray(THETAS[:1])
+    ((draws,), (weights,)), (ok,) = objective.features(one, jax.random.key(5))
     sd, w = np.exp(-0.4), 1 + 0.3 * 1.0
     assert ok and draws.shape == (3, 4000, 2)
     np.testing.assert_allclose(weights, 1 / 4000)

@@ -174,6 +174,13 @@ def quick_block(objective, features):
     return objective.quick_pair_block(quick, quick)
 
 
+@pytest.mark.quick(
+    "everything at once",
+    "everything, over x",
+    "called, over x, sum",
+    "independent, rows differ, gaps",
+    "log-normal",
+)
 @pytest.mark.parametrize("name", CASES)
 def test_everything_equals_the_double_loops(name):
     problem, brute, plain = problem_of(CASES[name])
@@ -297,6 +304,7 @@ def test_bad_arguments_are_named(gaps, call, message):
 # --- particles: how many, in what tiles, and failed ones -------------------------------------
 
 
+@pytest.mark.quick("everything, over x-7")
 @pytest.mark.parametrize(
     ("name", "tile"), [("everything, over x", 7), ("named, over x, mixture", 64), ("called", 1)]
 )
@@ -349,6 +357,7 @@ def test_forward_and_reverse_mode_agree():
     np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.quick("0.5-reverse")
 @pytest.mark.parametrize(
     ("noise", "mode"), [(0.5, "reverse"), (Laplace(0.5), "forward"), (StudentT("sd"), "forward")]
 )
@@ -406,11 +415,11 @@ def test_an_output_that_is_not_observed_may_be_zero():
     y = np.array([[1.0, np.nan], [2.0, 1.5]])
     problem = Problem(model, Data(y, [0.0, 1.0], LogNormal(0.3)), GaussianKernel())
     objective = Objective(problem)
-    assert jax.jit(objective.predict)(jnp.zeros(2))[1]
+    assert jax.jit(objective.predict)(jnp.zeros((1, 2)))[1].all()
     assert np.isfinite(log_likelihood(problem, np.zeros(2)))
     y[0, 1] = 0.5
     problem = Problem(model, Data(y, [0.0, 1.0], LogNormal(0.3)), GaussianKernel())
-    assert not jax.jit(Objective(problem).predict)(jnp.zeros(2))[1]
+    assert not jax.jit(Objective(problem).predict)(jnp.zeros((1, 2)))[1].any()
 
 
 def test_noise_may_be_missing_where_the_measurement_is():

@@ -45,6 +45,7 @@ def test_simulation_is_in_64_bits_whatever_the_flag():
     assert np.isclose(found[0], 3 * np.exp(-0.7), rtol=1e-8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", [1e-9, 1e6])
 def test_accuracy_does_not_depend_on_units(unit):
     model = ODEModel(
@@ -68,6 +69,7 @@ def test_parameters_not_given_are_at_the_centre_of_the_prior():
         decay().simulate([1.0], {"k": np.nan})
 
 
+@pytest.mark.quick("<lambda>0")
 @pytest.mark.parametrize(
     "initial",
     [
@@ -103,6 +105,7 @@ def test_default_names():
     assert isinstance(observing, Model)
 
 
+@pytest.mark.slow
 def test_several_outputs_are_observed_and_states_come_along():
     model = decay(
         outputs=["double", "clock"],
@@ -166,6 +169,7 @@ def test_bad_models_are_refused_with_a_reason(change, message):
         ODEModel(**(good | change))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["explicit", pytest.param("implicit", marks=pytest.mark.slow)])
 def test_derivatives_of_adaptive_solves_agree_with_the_exact_one(method):
     """d/dk 3 e^{-kt} = -3 t e^{-kt}."""
@@ -178,6 +182,7 @@ def test_derivatives_of_adaptive_solves_agree_with_the_exact_one(method):
         assert np.allclose(slope, wanted, atol=1e-6), mode
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["explicit", "implicit"])
 def test_outputs_between_steps_are_accurate(method):
     solver = decay().solver(np.linspace(0, 4, 101), method=method, tolerance=1e-8)
@@ -297,6 +302,7 @@ def test_a_break_is_met_exactly_by_adaptive_steps():
         assert np.max(np.abs(w[:, 0] - wanted)) < 1e-12
 
 
+@pytest.mark.slow
 def test_a_model_that_explodes_says_so():
     with pytest.raises(ComputationError, match="explodes"):
         ODEModel(lambda t, u, p: u**2, {"u": 1.0}, POSITIVE).simulate([2.0])

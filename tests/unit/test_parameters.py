@@ -78,6 +78,7 @@ def test_a_prior_of_the_value_carries_its_jacobian(parameter, pdf):
         assert math.isclose(float(parameter.log_prior(jnp.asarray(theta))), wanted, rel_tol=1e-6)
 
 
+@pytest.mark.quick("parameter1-pdf", "parameter3-pdf")
 @pytest.mark.parametrize(("parameter", "pdf"), PRIORS)
 def test_draws_follow_the_prior(parameter, pdf):
     """Mean of the probability integral transform over θ, by a grid: uniform has mean ½."""

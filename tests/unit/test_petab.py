@@ -42,6 +42,7 @@ def test_likelihood_and_nominal_point_are_those_of_the_tables(tmp_path):
         assert gradient[i] == pytest.approx(float(up - down) / (2 * h), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_likelihood_works_inside_a_trace(tmp_path):
     problem = load(tmp_path)
     inside = jax.jit(lambda theta: pcuq.log_likelihood(problem, theta))(problem.nominal)
@@ -116,6 +117,7 @@ def test_rest_before_the_start_and_at_the_end(tmp_path):
     np.testing.assert_allclose(gradient, slopes, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_replicates_share_a_covariate_and_scales_share_nothing(tmp_path):
     problem = load(
         tmp_path,

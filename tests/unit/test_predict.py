@@ -84,6 +84,7 @@ def test_covariates_may_be_unsorted_and_repeated():
     assert np.all(found.observations[:, 0] != found.observations[:, 2])
 
 
+@pytest.mark.slow
 def test_draws_that_the_mesh_cannot_follow_are_solved_again():
     # Nearly all draws are slow, so that long steps serve the representatives.
     slow = np.linspace(np.log(0.2), np.log(0.3), 400)

@@ -136,6 +136,7 @@ def test_a_problem_may_hold_what_was_held_out(problem, fits):
     assert page.count("PIT values") == 2
 
 
+@pytest.mark.slow
 def test_fits_of_other_data_have_a_part_of_their_own(fits):
     other = made_fit(growth_problem(), "pcuq", 0.2)
     assert report([*fits, other]).count('class="verdict') == 2

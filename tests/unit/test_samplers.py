@@ -102,6 +102,7 @@ def test_gradient_of_a_posterior_is_that_of_its_value(mode):
     np.testing.assert_allclose(evaluate(jnp.asarray(theta)).gradient, expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_where_the_model_fails_the_posterior_is_zero_and_its_gradient_that_of_the_prior():
     density = posterior_density(failing_problem())
     theta = jnp.array([2.5, 0.0])
@@ -181,6 +182,7 @@ ALL = {
 SLOW = ("ensemble", "nuts", "parallel nuts")
 
 
+@pytest.mark.quick("mala")
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in ALL]
 )
@@ -203,6 +205,7 @@ def test_draws_do_not_depend_on_how_the_run_is_cut_and_steps_adapt_in_warmup_onl
     assert (runs[0].theta[0] != runs[0].theta[1]).any()
 
 
+@pytest.mark.quick("mala")
 @pytest.mark.parametrize("name", ["mala", "flow", "nuts"])
 def test_the_data_term_is_kept_beside_each_draw(name):
     run = sample(ALL[name](), starts(2, 3), np.ones((2, 3)), 1, 10, 4, 1)
@@ -258,6 +261,7 @@ def test_the_beta_of_the_paper_is_a_point_mass_and_the_matched_one_is_not():
     assert mmd_bayes.is_point_mass(target, 1e6)  # exp of it is beyond the largest float
 
 
+@pytest.mark.slow
 def test_least_mmd_is_that_of_a_fine_grid():
     target = Objective(linear_problem())
     theta, least = mmd_bayes.minimise_mmd(target, starts(1, 12)[0])
@@ -304,6 +308,7 @@ def twelve(problem):
     return ensemble, tuning, state, proposed, rng.uniform(size=12), density
 
 
+@pytest.mark.quick("some fail")
 @SOLVED_OR_NOT
 def test_local_moves_are_accepted_in_turn_by_the_joint_density(problem):
     """Against a loop that computes the whole density each time."""
@@ -368,6 +373,7 @@ def test_the_first_sweep_evaluates_particles_where_they_are(problem):
         np.testing.assert_allclose(leaf, wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_first_step_of_mala_stays_where_it_is():
     sampler, thetas = Mala(Objective(linear_problem()), LAM), starts(1, 3)[0]
     tuning = sampler.tune(thetas, np.ones(3), 1.0)

@@ -196,6 +196,7 @@ def test_switching_time_can_be_fitted(tmp_path, method):
         np.testing.assert_allclose(slope[name], wanted, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_dosing_events_at_fixed_times(tmp_path):
     events = sb.event("dose", "time >= 1", {"S1": "S1 + 3"}) + sb.event(
         "late", "time > 2 && time < 2.5", {"k": "0"}

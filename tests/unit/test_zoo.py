@@ -205,6 +205,7 @@ def erk_data():
     return erk.simulate(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protein", TOTALS)
 def test_each_protein_is_conserved(erk_data, protein):
     species, total = TOTALS[protein]
@@ -230,6 +231,7 @@ def _independent(x, u, inhibited, wavering):
     return slope
 
 
+@pytest.mark.quick("True")
 @pytest.mark.parametrize("wavering", [True, False])
 def test_erk_truth_is_that_of_an_independent_solver(wavering):
     made = erk.simulate(0, misspecified=wavering)

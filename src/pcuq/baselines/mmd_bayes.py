@@ -9,7 +9,6 @@ far more than 1, so no sampler can tell the law from a point mass at the paramet
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -70,9 +69,9 @@ def mmd2_of_one(objective: Objective):
     constant = objective.constant
 
     def discrepancy(theta):
-        representation, ok = objective.representation(theta)
-        v = jnp.where(ok, objective.data_term(representation), 0.0)
-        alone = jax.tree.map(lambda leaf: leaf[None], representation)
+        features = objective.features(theta[None])
+        alone, (ok,) = features.representation, features.ok
+        (v,) = objective.data_terms(features)
         own = objective.pairs.block(alone, alone)[0, 0]
         return jnp.where(ok, constant - 2 * v + own, jnp.inf), (v, ok)
 

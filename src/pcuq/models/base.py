@@ -34,6 +34,15 @@ class Solver(Protocol):
 
 
 @runtime_checkable
+class ManySolver(Solver, Protocol):
+    """One that has a faster way for many values {name: (L,)} than a map."""
+
+    def many(
+        self, values: Values, count: int
+    ) -> tuple[Float[Array, "L n d"], Bool[Array, " L"]]: ...
+
+
+@runtime_checkable
 class Model(Protocol):
     """A deterministic model: immutable, changed only by `do`, which returns another."""
 
@@ -63,11 +72,24 @@ def guarded(solve: Solve) -> Solve:
     """
 
     def safe(values):
-        w, fine = solve({name: jnp.asarray(value, float) for name, value in values.items()})
-        ok = fine & jnp.all(jnp.abs(w) < LARGEST_OUTPUT)  # false for NaN too
-        return jnp.where(ok, w, 0.0), ok
+        return kept(*solve({name: jnp.asarray(value, float) for name, value in values.items()}))
 
     return safe
+
+
+def kept(w: Float[Array, "*L n d"], fine: Bool[Array, "*L"]) -> tuple[Array, Array]:
+    """(w, ok) with zeros where it is not."""
+    ok = fine & jnp.all(jnp.abs(w) < LARGEST_OUTPUT, axis=(-2, -1))  # false for NaN too
+    return jnp.where(ok[..., None, None], w, 0.0), ok
+
+
+def solve_many(
+    solver: Solver, values: Values, count: int
+) -> tuple[Float[Array, "L n d"], Bool[Array, " L"]]:
+    """A solver's results for values {name: (L,)}, L = `count`."""
+    if isinstance(solver, ManySolver):
+        return solver.many(values, count)
+    return jax.vmap(solver, axis_size=count)(values)
 
 
 def guarded_reverse(solve: Solve) -> Solve:

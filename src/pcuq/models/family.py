@@ -12,11 +12,10 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pcuq.models.base import Solver
+from pcuq.models.base import Solver, solve_many
 from pcuq.models.ode import ODEModel
 from pcuq.models.segments import find_breaks
 from pcuq.parameters import Parameter
@@ -60,27 +59,32 @@ class Family:
         found = [w[:, rows] for w, rows in zip(by_member, self.rows, strict=True)]
         return found, np.all(np.split(fine, len(self.models)), axis=0)
 
-    def __call__(self, solver: Solver, values: Mapping[str, Any]) -> tuple[list[Any], Any]:
-        """Outputs of each member at its own times, and whether all solves succeeded."""
-        each = [self._values(k, values) for k in range(len(self.models))]
-        together = {
-            name: jnp.stack([jnp.asarray(v[name], float) for v in each]) for name in each[0]
-        }
-        w, ok = jax.vmap(solver)(together)
-        return [w[k][rows] for k, rows in enumerate(self.rows)], jnp.all(ok)
+    def __call__(
+        self, solver: Solver, values: Mapping[str, Any], count: int
+    ) -> tuple[list[Any], Any]:
+        """Outputs (L, n, d) of each member at its own times, and whether all its solves succeeded.
+
+        For values {name: (L,)}, L = `count`.
+        """
+        each = [self._values(k, values, (count,)) for k in range(len(self.models))]
+        together = {name: jnp.concatenate([one[name] for one in each]) for name in each[0]}
+        w, ok = solve_many(solver, together, len(each) * count)
+        w = w.reshape(len(each), -1, *w.shape[1:])
+        found = [w[k][:, rows] for k, rows in enumerate(self.rows)]
+        return found, jnp.all(ok.reshape(len(each), -1), axis=0)
 
     def _together(self, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """{name: (members · R,)}, member by member."""
-        each = [self._values(k, values) for k in range(len(self.models))]
+        shape = np.shape(next(iter(values.values()), np.zeros(1)))
+        each = [self._values(k, values, shape) for k in range(len(self.models))]
         return {
             name: np.concatenate([np.atleast_1d(np.asarray(one[name])) for one in each])
             for name in each[0]
         }
 
-    def _values(self, k: int, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _values(self, k: int, values: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
         """Parameters and settings of one member; a setting may be the value of a parameter."""
         model, found = self.models[k], dict(values)
-        shape = np.shape(next(iter(values.values())))
         for name, value in self.settings[k].items():
             if isinstance(value, str):
                 value = values[value] if value in values else model.constants[value]

@@ -23,6 +23,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from pcuq.models import base, rosenbrock
+from pcuq.models.lanes import Lanes
 from pcuq.models.segments import Advance, Derivative, Segment, Walk, walk
 
 if TYPE_CHECKING:
@@ -63,10 +64,18 @@ class MeshSolver:
             return taken.outputs, taken.fine
 
         self._solve = (base.guarded if mode == "forward" else base.guarded_reverse)(solve)
+        self._model, self._mode = model, mode
         self.segments, self.grids, self._info = segments, grids, dict(info or {})
 
     def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
         return self._solve(values)
+
+    def many(self, values, count: int) -> tuple[Float[Array, "L n d"], Bool[Array, " L"]]:
+        """The same for values {name: (L,)}, L = `count`, side by side where that can be."""
+        if self._mode == "reverse" or _one_by_one(self.segments, self.grids):
+            return jax.vmap(self._solve, axis_size=count)(values)
+        taken = integrate(Lanes(self._model, count), self.segments, self.grids, values)
+        return base.kept(jnp.moveaxis(taken.outputs, -1, 0), taken.fine)
 
     def describe(self) -> dict[str, Any]:
         stiff = any(grid.stiff for grid in self.grids)
@@ -110,14 +119,19 @@ def count(grids: tuple[Grid, ...]) -> int:
     return sum(len(grid.steps) for grid in grids)
 
 
+def _one_by_one(segments: tuple[Segment, ...], grids: tuple[Grid, ...]) -> bool:
+    """Whether there are linear systems to solve, or jumps, which are functions of one state."""
+    return any(grid.stiff for grid in grids) or any(segment.jumps for segment in segments)
+
+
 def integrate(
-    model: ODEModel,
+    model: ODEModel | Lanes,
     segments: tuple[Segment, ...],
     grids: tuple[Grid, ...],
     values: dict[str, Any],
     mode: str = "forward",
 ) -> Walk:
-    """The trajectory of one particle on the mesh."""
+    """The trajectory of one particle on the mesh, or of `Lanes` of them."""
 
     def advance(index: int, segment: Segment, f: Derivative, u: Array, p: dict) -> Advance:
         return _advance(grids[index], lambda t, u: f(t, u, p), u, mode)

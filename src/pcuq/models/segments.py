@@ -20,6 +20,7 @@ from pcuq.errors import InputError
 from pcuq.interventions import Intervention
 
 if TYPE_CHECKING:
+    from pcuq.models.lanes import Lanes
     from pcuq.models.ode import ODEModel
 
 Derivative = Callable[[Any, Array, dict[str, Any]], Array]  # (t, u, p) → du/dt
@@ -169,13 +170,17 @@ def _jump_times(model: ODEModel, jump: Jump, last: float) -> tuple[float, ...]:
 
 
 def walk(
-    model: ODEModel,
+    model: ODEModel | Lanes,
     segments: tuple[Segment, ...],
     values: dict[str, Any],
     advance: Callable[[int, Segment, Derivative, Array, dict[str, Any]], Advance],
     settle: Settle | None = None,
 ) -> Walk:
-    """Initial state, then segment by segment: apply the changes, advance, observe."""
+    """Initial state, then segment by segment: apply the changes, advance, observe.
+
+    With `Lanes` for a model, and values {name: (L,)}, all that is said to have shape (…) has
+    (…, L), and `fine` (L,).
+    """
     p, u, held, fine = begin(model, values, settle)
     states, outputs, extras = [], [], []
     for index, segment in enumerate(segments):
@@ -187,7 +192,7 @@ def walk(
             u = jump.change(segment.start, before, u, p)
         taken = advance(index, segment, _derivative(model, held), u, p)
         # Looked at before the next change: a reset must not hide that the state was lost.
-        u, fine = taken.end, fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
+        u, fine = taken.end, fine & taken.fine & jnp.all(jnp.isfinite(taken.end), axis=0)
         extras.append(taken.extra)
         if len(segment.x):
             states.append(taken.states)
@@ -196,7 +201,7 @@ def walk(
 
 
 def begin(
-    model: ODEModel, values: dict[str, Any], settle: Settle | None = None
+    model: ODEModel | Lanes, values: dict[str, Any], settle: Settle | None = None
 ) -> tuple[dict[str, Any], Array, np.ndarray, Array]:
     """p, the initial state, which states are held, and whether all is fine.
 
@@ -217,7 +222,7 @@ def begin(
     return p, u, held, fine
 
 
-def _initial(model: ODEModel, p: dict[str, Any], changes: tuple[Intervention, ...]):
+def _initial(model: ODEModel | Lanes, p: dict[str, Any], changes: tuple[Intervention, ...]):
     """p and the initial state under what is done from the start."""
     # States that are set: other initial values may follow from them.
     given: dict[str, Any] = {}
@@ -233,13 +238,17 @@ def _initial(model: ODEModel, p: dict[str, Any], changes: tuple[Intervention, ..
     return p, u, held
 
 
-def _derivative(model: ODEModel, held: np.ndarray) -> Derivative:
+def _derivative(model: ODEModel | Lanes, held: np.ndarray) -> Derivative:
     if not held.any():
         return model.derivative
-    return lambda t, u, p: jnp.where(held, 0.0, model.derivative(t, u, p))
+
+    def derivative(t, u, p):
+        return jnp.where(held.reshape(-1, *[1] * (u.ndim - 1)), 0.0, model.derivative(t, u, p))
+
+    return derivative
 
 
-def _observe(model: ODEModel, x: np.ndarray, states: Array, p: dict[str, Any]) -> Array:
+def _observe(model: ODEModel | Lanes, x: np.ndarray, states: Array, p: dict[str, Any]) -> Array:
     if model.observe is None and model.outputs == model.states:
         return states
     return jax.vmap(lambda t, u: model.observed(t, u, p))(jnp.asarray(x), states)
