@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -36,6 +35,7 @@ from pcuq.errors import ComputationError, InputError
 from pcuq.objective import Objective, default_lengthscale, part_that_fits
 from pcuq.predict import predict
 from pcuq.problem import Predictor, Problem
+from pcuq.samplers.anchors import find_anchors
 from pcuq.samplers.base import Crew
 from pcuq.samplers.ensemble import Ensemble, ParallelEnsemble
 from pcuq.scores import crps
@@ -219,10 +219,8 @@ def sweep(objective: Objective, start: Start, lams: np.ndarray, seed: int) -> li
     pool, log_steps, found = thetas[None, None], np.full(1, -2.0), []
     settling = round(SETTLING * ITERATIONS)
     for number, lam in enumerate(lams):
-
-        def tune(pool, lam=lam):
-            return sampler.shaped_by(pool)._replace(lam=jnp.asarray(lam))
-
+        anchors = find_anchors(objective, float(lam), start, seed)
+        tune = Ensemble(objective, float(lam), anchors).shaped_by
         # The first λ begins at the fit and not where another ended.
         counts = (settling,) * (3 if number == 0 else 1) + (ITERATIONS - settling,)
         found.append(crew.in_stages(pool, counts, log_steps, tune))

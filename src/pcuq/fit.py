@@ -20,6 +20,7 @@ from pcuq.groups import make_groups
 from pcuq.monte_carlo import MonteCarloObjective
 from pcuq.objective import (
     Objective,
+    check_regularisation,
     default_lengthscale,
     derivative_mode,
     part_that_fits,
@@ -27,10 +28,12 @@ from pcuq.objective import (
 from pcuq.problem import Predictor, Problem
 from pcuq.progress import with_mmd2
 from pcuq.result import Fit, make_tree, versions
+from pcuq.samplers.anchors import find_anchors
 from pcuq.samplers.base import Listener, Run, Sampler, sample
 from pcuq.samplers.ensemble import Ensemble, ParallelEnsemble
 from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
+from pcuq.samplers.mixture import Mixture
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
 from pcuq.settings import AUTO, Settings, make_settings, with_lam
 from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
@@ -111,7 +114,10 @@ def fit(
         objective = _objective(problem, predictor, lengthscale, mode)
         if method == "mmd-bayes" and mmd_bayes.is_point_mass(objective, math.log(settings.beta)):
             return _limit(problem, objective, start, settings, calibration, clock, began)
-        chosen = _sampler(settings, objective)
+        anchors = None
+        if settings.method == "pcuq":
+            anchors = find_anchors(objective, check_regularisation(settings.lam), start, seed)
+        chosen = _sampler(settings, objective, anchors)
         clock["mesh"] = time.perf_counter() - tick
         going_on = ran and attempt == first
         kept = None
@@ -136,7 +142,18 @@ def fit(
         tolerance = tolerance / 10
         starts = run.theta[:, -1]
     return _package(
-        problem, objective, settings, calibration, run, v_data, check, start, clock, began, attempt
+        problem,
+        objective,
+        settings,
+        calibration,
+        run,
+        v_data,
+        check,
+        start,
+        anchors,
+        clock,
+        began,
+        attempt,
     )
 
 
@@ -177,12 +194,12 @@ def _objective(problem: Problem, predictor, lengthscale, mode) -> Objective:
     return kind(problem, predictor=predictor, lengthscale=lengthscale, mode=mode)
 
 
-def _sampler(settings: Settings, objective: Objective) -> Sampler:
+def _sampler(settings: Settings, objective: Objective, anchors: Mixture | None) -> Sampler:
     if settings.method == "pcuq":
         assert settings.lam is not None
-        if settings.sampler == "flow":
-            return Flow(objective, settings.lam)
-        kind = {"ensemble": Ensemble, "mala": Mala, "nuts": JointNuts}[settings.sampler]
+        if settings.sampler == "ensemble":
+            return Ensemble(objective, settings.lam, anchors)
+        kind = {"flow": Flow, "mala": Mala, "nuts": JointNuts}[settings.sampler]
         return kind(objective, settings.lam)
     if settings.method == "bayes":
         density = bayes.log_posterior(objective.problem, objective.predictor)
@@ -253,16 +270,19 @@ def _package(
     v_data,
     check: SolverCheck,
     start,
+    anchors: Mixture | None,
     clock,
     began,
     attempt,
 ) -> Fit:
     theta = run.theta
     pooled = _pool(theta)
-    fits = part_that_fits(v_data) if v_data.max() > 0 else np.ones(len(v_data), bool)
+    known = [start.best] if anchors is None else [start.best, *np.asarray(anchors.centres)]
+    best = float(np.max(objective.data_terms_of_many(np.stack(known))))
+    fits = part_that_fits(v_data, best)
     figures: dict[str, Any] = {
         "share_outside_fit": float(1 - fits.mean()) if settings.method == "pcuq" else 0.0,
-        "spread": spread(pooled[fits]),
+        "spread": spread(pooled[fits] if fits.any() else pooled),
         "failed_draws": int(run.failed.sum()),
         "acceptance": {k: float(np.mean(x)) for k, x in run.info.items()},
         "solver_error": check.trajectory_error,
@@ -274,7 +294,7 @@ def _package(
     if settings.method == "pcuq":
         tick = time.perf_counter()
         residual = fixed_point(
-            objective, settings.lam, pooled, v_data, settings.particles, settings.seed
+            objective, settings.lam, pooled, v_data, settings.particles, settings.seed, anchors
         )
         clock["fixed_point"] = time.perf_counter() - tick
         figures.update(

@@ -44,15 +44,17 @@ def fixed_point(
     v: Float[np.ndarray, " K"],
     particles: int,
     seed: int = 0,
+    anchors: mixtures.Mixture | None = None,
 ) -> FixedPoint:
     """The residual of the fixed-point equation for pooled draws and their data terms.
 
-    Draws stand system by system, `particles` of them together.
+    Draws stand system by system, `particles` of them together. With `anchors`, the points also
+    lie where draws should be and none is.
     """
     prior = objective.problem.parameters
     p = thetas.shape[1]
     pool = _pool(objective, thetas, particles)
-    mixture = mixtures.fit_mixture(thetas, prior.standard_deviations)
+    mixture = mixtures.fit_mixture(thetas, prior.standard_deviations, anchors)
     points, log_prior, log_jump = map(
         np.asarray, _importance_points(mixture, prior, jax.random.key(seed))
     )
@@ -78,7 +80,9 @@ def fixed_point(
     weights = np.exp(log_weights - log_weights.max())
     weights /= weights.sum()
 
-    largest = max(v.max(), 1e-300)
+    # That of a point counts only if it has weight: any may fit better than all of Q.
+    counted = v_points[weights > 1e-3 / POINTS]
+    largest = max(v.max(), counted.max(initial=0.0), 1e-300)
     fits, point_fits = v >= FITS * largest, v_points >= FITS * largest
     mass = float(weights[point_fits].sum())
     mean = (
@@ -86,7 +90,7 @@ def fixed_point(
         if mass > 0
         else np.full(p, np.nan)
     )
-    inside = thetas[fits]
+    inside = thetas[fits] if fits.any() else thetas
     difference = np.abs(mean - inside.mean(axis=0)) / np.maximum(inside.std(axis=0), 1e-300)
     expected_potential = float(np.mean(own - v_pool))
     return FixedPoint(

@@ -230,6 +230,14 @@ class Objective:
         (v,) = self._by_batches(self._data_terms_batch, *self.solve_many(thetas), thetas)
         return v
 
+    def log_priors_of_many(self, thetas: Float[np.ndarray, "K p"]) -> Float[np.ndarray, " K"]:
+        (found,) = self._by_batches(self._log_priors_batch, thetas)
+        return found
+
+    @cached_property
+    def _log_priors_batch(self):
+        return Program(lambda thetas: (self.log_priors(thetas),))
+
     @cached_property
     def _solve_batch(self):
         return Program(self.predictor.many)
@@ -352,9 +360,12 @@ def derivative_mode(problem: Problem) -> str:
     return "forward" if len(problem.parameters) <= FORWARD_UP_TO else "reverse"
 
 
-def part_that_fits(v: np.ndarray) -> np.ndarray:
-    """True where a draw explains the data at least a fifth as well as the best one."""
-    return v >= FITS * np.max(v)
+def part_that_fits(v: np.ndarray, best: float = 0.0) -> np.ndarray:
+    """True where a draw explains the data at least a fifth as well as the best one.
+
+    `best`: the v of a fit that is known besides, which the draws may all have missed.
+    """
+    return v >= FITS * max(best, np.max(v))
 
 
 def default_lengthscale(problem: Problem) -> Float[np.ndarray, " d"]:

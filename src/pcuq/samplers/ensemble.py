@@ -84,8 +84,8 @@ class Ensemble:
 
     name = "ensemble"
 
-    def __init__(self, objective: Objective, lam: float):
-        self.objective, self.lam = objective, lam
+    def __init__(self, objective: Objective, lam: float, anchors: Mixture | None = None):
+        self.objective, self.lam, self.anchors = objective, lam, anchors
         self.prior = objective.problem.parameters
 
     def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
@@ -95,7 +95,7 @@ class Ensemble:
     def shaped_by(self, thetas: Float[np.ndarray, "T S N p"]) -> Tuning:
         """Tuning whose moves follow these positions, and whose steps adapt."""
         scale = self.prior.standard_deviations
-        mixture = fit_mixture(thetas.reshape(-1, thetas.shape[-1]), scale)
+        mixture = fit_mixture(thetas.reshape(-1, thetas.shape[-1]), scale, self.anchors)
         return Tuning(mixture, jnp.asarray(self.lam), jnp.asarray(1.0))
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
@@ -265,7 +265,7 @@ class ParallelEnsemble(Ensemble):
     name = "parallel-ensemble"
 
     def __init__(self, log_density: LogDensity, prior: Parameters):
-        self.log_density, self.prior, self.lam = log_density, prior, 1.0
+        self.log_density, self.prior, self.lam, self.anchors = log_density, prior, 1.0, None
 
     def _pairs(self, particles: Particles) -> Float[Array, "N N"]:
         return jnp.zeros((len(particles.theta),) * 2)  # chains do not see each other

@@ -40,6 +40,7 @@ ITERATIONS = 10  # of expectation–maximisation
 INFLATION = np.array([1.1, 1.1, 1.2, 1.2, 2.0, 4.0])
 DEGREES = 8  # ν: of freedom
 PRIOR_SHARE = 0.15  # w
+ANCHOR_SHARE = 0.05  # of m that stays where it is, whatever the positions
 NARROWEST = 1e-8  # variance of a component relative to that of all positions
 
 
@@ -52,8 +53,24 @@ class Mixture(NamedTuple):
     log_weights: Float[Array, " R"]
 
 
-def fit_mixture(positions: Float[np.ndarray, "K p"], scale: Float[np.ndarray, " p"]) -> Mixture:
-    """`scale`: sds of the prior, which bound the mixture's width from below by a hair."""
+def student_mixture(
+    centres: Float[np.ndarray, "R p"], covariances: Float[np.ndarray, "R p p"]
+) -> Mixture:
+    """Equal shares of Student densities with these centres and H_r."""
+    factors = np.linalg.cholesky(covariances)
+    shares = np.full(len(centres), -math.log(len(centres)))
+    return Mixture(*map(jnp.asarray, (centres, factors, np.linalg.inv(factors), shares)))
+
+
+def fit_mixture(
+    positions: Float[np.ndarray, "K p"],
+    scale: Float[np.ndarray, " p"],
+    anchors: Mixture | None = None,
+) -> Mixture:
+    """The mixture of positions, with a share for the `anchors`.
+
+    `scale`: sds of the prior, which bound the mixture's width from below by a hair.
+    """
     # At random: evenly spaced ones can be, at any time, those of the same few particles.
     p = positions.shape[1]
     points, many = POINTS[0] + POINTS[1] * p, MANY_POINTS * p
@@ -62,7 +79,16 @@ def fit_mixture(positions: Float[np.ndarray, "K p"], scale: Float[np.ndarray, " 
     some = np.random.default_rng(0).integers(0, len(positions), (PARTS, points))
     # Points that had to be repeated do not count as more.
     repeats = max(1.0, points / len(positions))
-    return _fit_parts(np.asarray(positions)[some], scale, repeats)
+    found = _fit_parts(np.asarray(positions)[some], scale, repeats)
+    return found if anchors is None else _joined(found, anchors)
+
+
+def _joined(mixture: Mixture, anchors: Mixture) -> Mixture:
+    weights = mixture.log_weights + math.log1p(-ANCHOR_SHARE)
+    fixed = anchors._replace(log_weights=anchors.log_weights + math.log(ANCHOR_SHARE))
+    return jax.tree.map(
+        lambda a, b: jnp.concatenate([a, b]), mixture._replace(log_weights=weights), fixed
+    )
 
 
 @jax.jit
