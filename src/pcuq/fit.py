@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from pcuq._x64 import x64
@@ -27,6 +28,7 @@ from pcuq.objective import (
 )
 from pcuq.problem import Predictor, Problem
 from pcuq.progress import with_mmd2
+from pcuq.random_batch import RandomBatches
 from pcuq.result import Fit, make_tree, versions
 from pcuq.samplers.anchors import find_anchors
 from pcuq.samplers.base import Listener, Run, Sampler, sample
@@ -36,6 +38,7 @@ from pcuq.samplers.mala import Mala, ParallelMala
 from pcuq.samplers.mixture import Mixture
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
 from pcuq.settings import AUTO, Settings, make_settings, with_lam
+from pcuq.sharded import ShardedObjective
 from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
 from pcuq.start import representatives as representatives_of
 from pcuq.trust import converged, convergence, verdict
@@ -62,6 +65,8 @@ def fit(
     mesh_tolerance: float = MESH_TOLERANCE,
     checkpoint: str | Path | None = None,
     resume: bool = False,
+    pair_batch: int | None = None,
+    devices: int | None = None,
 ) -> Fit:
     """Infer a distribution over parameters.
 
@@ -72,7 +77,10 @@ def fit(
     `thin`: iterations before any is kept, kept ones, and one kept out of how many. `beta`: that of
     MMD-Bayes, "matched" for 1/(2λ), "paper" or inf for the limit. `solver`: "auto", "mesh",
     "explicit" or "implicit". `progress` is told after each chunk and never changes the result.
-    `checkpoint`: a folder in which every chunk is kept, from which `resume` goes on.
+    `checkpoint`: a folder in which every chunk is kept, from which `resume` goes on. For many
+    particles: `pair_batch`, how many others, drawn anew at each step, repel a particle of the flow
+    (see `pcuq.random_batch`); `devices`, over how many of this process "mala" and "flow" spread the
+    particles (see `pcuq.sharded`).
     """
     began = time.perf_counter()
     settings = make_settings(
@@ -87,6 +95,8 @@ def fit(
         thin,
         seed,
         beta,
+        pair_batch,
+        devices,
     )
     keeper = _keeper(problem, settings, solver, mesh_tolerance, checkpoint, resume)
     first, found, ran = keeper.latest() if keeper is not None and resume else (0, None, False)
@@ -200,7 +210,7 @@ def _sampler(settings: Settings, objective: Objective, anchors: Mixture | None) 
         if settings.sampler == "ensemble":
             return Ensemble(objective, settings.lam, anchors)
         kind = {"flow": Flow, "mala": Mala, "nuts": JointNuts}[settings.sampler]
-        return kind(objective, settings.lam)
+        return kind(_at_scale(settings, objective), settings.lam)
     if settings.method == "bayes":
         density = bayes.log_posterior(objective.problem, objective.predictor)
     else:
@@ -208,6 +218,14 @@ def _sampler(settings: Settings, objective: Objective, anchors: Mixture | None) 
     if settings.sampler == "ensemble":
         return ParallelEnsemble(density, objective.problem.parameters)
     return (ParallelNuts if settings.sampler == "nuts" else ParallelMala)(density, objective.mode)
+
+
+def _at_scale(settings: Settings, objective: Objective) -> Any:
+    if settings.pair_batch is not None:
+        return RandomBatches(objective, settings.pair_batch)
+    if settings.devices is not None:
+        return ShardedObjective(objective, jax.local_devices()[: settings.devices])
+    return objective
 
 
 def _run(

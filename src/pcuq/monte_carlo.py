@@ -27,7 +27,7 @@ from pcuq.embedding import Embedding, Setting
 from pcuq.errors import InputError
 from pcuq.likelihood import scales_at_points
 from pcuq.noise import JointNoise, LocationScale, Noise
-from pcuq.objective import Features, Objective
+from pcuq.objective import Features, Objective, Others
 from pcuq.problem import Predictor, Problem
 
 STRATEGIES = ("reparametrisation", "score")
@@ -179,11 +179,16 @@ class MonteCarloObjective(Objective):
         return super().features_of(outputs, ok, thetas, self.particle_keys(key, len(thetas)))
 
     def joint_evaluation(
-        self, thetas: Float[Array, "N p"], lam: Array | float, key: Array | None = None
+        self,
+        thetas: Float[Array, "N p"],
+        lam: Array | float,
+        key: Array | None = None,
+        others: Others | None = None,
     ):
         """Unbiased estimates of log π(Θ), its gradient and v, and ok."""
         key = jax.random.key(0) if key is None else key
-        return super().joint_evaluation(thetas, lam, self.particle_keys(key, len(thetas)))
+        keys = self.particle_keys(key, len(thetas))
+        return super().joint_evaluation(thetas, lam, keys, others=others)
 
     def report(self, thetas: Float[Array, "N p"], lam: Array | float, key: Array) -> Report:
         """The data terms and the standard error of v/λ: draws are independent, v is their mean."""

@@ -46,6 +46,10 @@ class Features(NamedTuple):
     ok: Bool[Array, " N"]
 
 
+# Features of N particles → (rows (N,), their gradient in the representation): Σ_j over others.
+Others = Callable[[Features], tuple[Array, Any]]
+
+
 class Objective:
     """The energy of particles for one problem, on one way of solving its model."""
 
@@ -278,28 +282,34 @@ class Objective:
         """log π(Θ) and its gradient (N, p): what MALA moves by and accepts by."""
         return self.joint_evaluation(thetas, lam, *keys)[:2]
 
-    def joint_evaluation(self, thetas: Float[Array, "N p"], lam: Array | float, *keys):
-        """(log π(Θ), its gradient, v, ok), from one solve with its Jacobian for each particle."""
+    def joint_evaluation(
+        self,
+        thetas: Float[Array, "N p"],
+        lam: Array | float,
+        *keys,
+        others: Others | None = None,
+    ):
+        """(log π(Θ), its gradient, v, ok), from one solve with its Jacobian for each particle.
+
+        `others`: another way to `mean_over_others`, such as from some of them.
+        """
         log_prior, prior_gradient = self.prior_and_gradient(thetas)
         features, pull_back = self.features_and_pull_back(thetas, *keys)
         v, v_gradient = self.data_terms_and_gradient(features)
-        count = len(thetas)
         energy, energy_gradient = jnp.sum(v), v_gradient
-        if count > 1:
-            rows, row_gradient = self.pairs.rows_and_gradient(
-                features.representation,
-                features.representation,
-                jnp.where(features.ok, 1.0, 0.0),
-                exclude_self=True,
-            )
-            rows = jnp.where(features.ok, rows, 0.0)
-            energy = energy - 0.5 * jnp.sum(rows) / (count - 1)
-            energy_gradient = jax.tree.map(
-                lambda g, h: g - h / (count - 1), v_gradient, row_gradient
-            )
+        if others is not None or len(thetas) > 1:
+            rows, row_gradient = (others or self.mean_over_others)(features)
+            energy = energy - 0.5 * jnp.sum(jnp.where(features.ok, rows, 0.0))
+            energy_gradient = jax.tree.map(jnp.subtract, v_gradient, row_gradient)
         gradient = pull_back(energy_gradient)
         value = jnp.sum(log_prior) + energy / lam
         return value, prior_gradient + gradient / lam, v, features.ok
+
+    def mean_over_others(self, features: Features):
+        """(1/(N−1)) Σ_{j≠i} κ0(i, j) for each i, and its gradient in the features of i."""
+        a, ok = features
+        share = jnp.where(ok, 1.0, 0.0) / (len(ok) - 1)
+        return self.pairs.rows_and_gradient(a, a, share, exclude_self=True)
 
     def prior_and_gradient(self, thetas):
         return jax.vmap(jax.value_and_grad(self.problem.parameters.log_prior))(thetas)

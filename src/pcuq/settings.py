@@ -6,6 +6,8 @@ import math
 import sys
 from typing import NamedTuple
 
+import jax
+
 from pcuq.baselines import mmd_bayes
 from pcuq.errors import InputError
 from pcuq.objective import check_regularisation
@@ -39,10 +41,24 @@ class Settings(NamedTuple):
     thin: int
     seed: int
     rounds: int = 0  # how often the draws may be doubled
+    pair_batch: int | None = None  # others that repel a particle in one step of the flow
+    devices: int | None = None  # over which the particles of a system are spread
 
 
 def make_settings(
-    problem, method, regularisation, particles, systems, sampler, warmup, draws, thin, seed, beta
+    problem,
+    method,
+    regularisation,
+    particles,
+    systems,
+    sampler,
+    warmup,
+    draws,
+    thin,
+    seed,
+    beta,
+    pair_batch=None,
+    devices=None,
 ) -> Settings:
     """The arguments of `fit`, each refused with what was wanted where it cannot be."""
     if not isinstance(problem, Problem):
@@ -79,6 +95,7 @@ def make_settings(
     ):
         if isinstance(value, bool) or int(value) != value or value < least:
             raise InputError(f"`{name}` needs a whole number of at least {least}: got {value!r}.")
+    _check_scale(method, sampler, joint, particles, pair_batch, devices)
     if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**32:
         raise InputError(f"`seed` needs a whole number from 0 to 2³² − 1: got {seed!r}.")
     number = math.nan
@@ -98,7 +115,33 @@ def make_settings(
         thin=int(lengths[2]),
         rounds=rounds,
         seed=int(seed),
+        pair_batch=pair_batch,
+        devices=devices,
     )
+
+
+def _check_scale(method, sampler, joint, particles, pair_batch, devices) -> None:
+    """Refuse means for large systems where they cannot be used."""
+    flow = method == "pcuq" and sampler == "flow" and not joint
+    if pair_batch is not None and (not flow or devices is not None):
+        raise InputError(
+            "`pair_batch` is for method='pcuq' with sampler='flow', on one device and without "
+            f"JointNoise: got method={method!r}, sampler={sampler!r}."
+        )
+    if devices is None:
+        return
+    if not flow and not (method == "pcuq" and sampler == "mala"):
+        raise InputError(
+            "`devices` is for method='pcuq' with sampler='mala' or 'flow', without JointNoise: got "
+            f"method={method!r}, sampler={sampler!r}."
+        )
+    there = jax.local_device_count()
+    whole = not isinstance(devices, bool) and int(devices) == devices and 1 <= devices <= there
+    if not whole or particles % devices:
+        raise InputError(
+            f"`devices` needs a whole number that divides the {particles} particles, of the "
+            f"{there} that there are: got {devices!r}."
+        )
 
 
 def with_lam(settings: Settings, lam: float) -> Settings:

@@ -39,6 +39,10 @@ def location_problem(y=(-0.9, 0.2, 0.4, 1.1)) -> pcuq.Problem:
         ({"sampler": "gibbs"}, "`sampler`"),
         ({"method": "bayes", "sampler": "flow"}, "`sampler`"),
         ({"method": "mmd-bayes", "beta": 0}, "`beta`"),
+        ({"pair_batch": 8}, "`pair_batch`"),
+        ({"sampler": "flow", "pair_batch": 1}, "`pair_batch`"),
+        ({"devices": 1}, "`devices`"),
+        ({"sampler": "mala", "devices": 1000}, "`devices`"),
     ],
 )
 def test_bad_settings_are_named(wrong, named):
@@ -54,6 +58,25 @@ def test_a_file_is_the_fit_again_and_belongs_to_its_problem(tmp_path):
     assert (again.status, again.diagnostics) == (fit.status, fit.diagnostics)
     with pytest.raises(pcuq.InputError, match="another problem"):
         pcuq.load(tmp_path / "run.nc", location_problem(y=(0.0, 0.1)))
+
+
+def short(**options):
+    lengths = {"particles": 6, "warmup": 12, "draws": 8, "thin": 1, "systems": 2}
+    return pcuq.fit(location_problem(), regularisation=LAM, **lengths, **options).thetas
+
+
+def test_a_system_on_devices_of_its_own_draws_the_same():
+    """One device here; several are compared in test_sharded."""
+    np.testing.assert_allclose(
+        short(sampler="mala", devices=1), short(sampler="mala"), rtol=1e-8, atol=1e-10
+    )
+
+
+def test_a_flow_in_which_all_are_one_batch_draws_the_same():
+    whole, some = short(sampler="flow", pair_batch=6), short(sampler="flow", pair_batch=2)
+    exact = short(sampler="flow")
+    np.testing.assert_allclose(whole, exact, rtol=1e-8, atol=1e-10)
+    assert np.abs(some - exact).max() > 1e-3
 
 
 @pytest.mark.slow

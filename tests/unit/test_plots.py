@@ -54,6 +54,13 @@ def test_bands_are_the_quantiles_in_order_of_x(ax, prediction):
     assert np.allclose(edges[edges[:, 0] == 2][:, 1].max(), 15.0)
 
 
+@pytest.mark.parametrize("style", plots.STYLES)
+def test_bands_of_every_style_can_be_written_as_pdf(ax, prediction, style, tmp_path):
+    plots.plot_bands(ax, prediction, "a", levels=(0.9, 0.5), style=style)
+    ax.figure.savefig(tmp_path / "bands.pdf")
+    assert (tmp_path / "bands.pdf").stat().st_size > 1000
+
+
 def test_methods_differ_by_more_than_colour():
     styles = plots.STYLES.values()
     for feature in ("colour", "line", "marker"):

@@ -87,7 +87,7 @@ def plot_bands(
             facecolor=to_rgba(style.colour, 0.2 + 0.25 * i if fill else 0.0),
             edgecolor=to_rgba(style.colour, 0.6 if i else 0.9),
             linewidth=0 if i else 0.8,
-            linestyle=style.line,
+            linestyle="-" if i else style.line,  # dashes of no width cannot be written as PDF
             hatch=style.hatch if i else None,
         )
     if median:

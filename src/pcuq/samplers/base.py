@@ -222,6 +222,8 @@ class Crew:
 
     def __init__(self, sampler: Sampler, systems: int, seed: int, most: int):
         cores = os.cpu_count() or 1
+        if getattr(sampler, "own_devices", False):
+            cores = 1  # its loops wait for each other between devices, and must not be mixed up
         workers = max(n for n in range(1, min(systems, cores) + 1) if systems % n == 0)
         self.groups = np.split(np.arange(systems), workers)
         self.keys, self.iteration = _keys(seed, systems), 0

@@ -25,6 +25,7 @@ from pcuq.samplers import shared
 from pcuq.samplers.base import Draw
 from pcuq.samplers.mala import Point, log_proposal_ratio, propose
 from pcuq.samplers.shared import Tuning
+from pcuq.sharded import ShardedObjective
 
 TARGET_ACCEPTANCE = 0.9  # that MALA would have, where the step size is not given
 
@@ -56,6 +57,7 @@ class Flow:
 
     def __init__(self, objective: Any, lam: float, step_size: float | None = None):
         self.objective, self.lam, self.step_size = objective, lam, step_size
+        self.own_devices = isinstance(objective, ShardedObjective)
         self.random = "key" in inspect.signature(objective.joint_evaluation).parameters
 
     def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:

@@ -22,6 +22,7 @@ from pcuq.objective import Objective
 from pcuq.samplers import shared
 from pcuq.samplers.base import Draw
 from pcuq.samplers.shared import LogDensity, Tuning
+from pcuq.sharded import ShardedObjective
 
 TARGET_ACCEPTANCE = 0.574
 
@@ -78,8 +79,8 @@ class Mala(Langevin):
 
     name = "mala"
 
-    def __init__(self, objective: Objective, lam: float):
-        self.objective = objective
+    def __init__(self, objective: Objective | ShardedObjective, lam: float):
+        self.objective, self.own_devices = objective, isinstance(objective, ShardedObjective)
         self.lam: Any = lam
 
     def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
