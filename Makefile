@@ -57,8 +57,12 @@ format: $(STAMP) ## put the code into its usual form
 docs: $(STAMP) ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --quiet
 
-bench: $(STAMP) ## compile and run times, as JSON
-	$(BIN)/pcuq bench --json
+bench: $(STAMP) ## compile and run times, into docs/benchmarks.md; ten minutes on an idle machine
+	mkdir -p .cache/bench
+	$(BIN)/pcuq bench --json > .cache/bench/bench.json
+	$(BIN)/python benchmarks/ode_in_c.py > .cache/bench/ode_in_c.json
+	$(BIN)/python benchmarks/large_n.py > .cache/bench/large_n.json
+	$(BIN)/python benchmarks/table.py .cache/bench
 
 # Resolved from nothing, on the oldest Python that is supported: what it can have, newer ones can.
 constraints: ## pin the newest versions of all dependencies (PYTHON=python3.11)

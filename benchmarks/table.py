@@ -1,0 +1,99 @@
+"""Write docs/benchmarks.md from what the benchmarks printed.
+
+    python benchmarks/table.py FOLDER
+
+FOLDER holds bench.json (`pcuq bench --json`), ode_in_c.json and large_n.json.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
+TITLES = {"lotka_volterra": "Lotka–Volterra", "erk": "ERK"}
+
+
+def main(folder: Path) -> None:
+    """Read the three files and write the page."""
+    bench, ode, large = (
+        json.loads((folder / f"{name}.json").read_text())
+        for name in ("bench", "ode_in_c", "large_n")
+    )
+    parts = [_head(bench), _iterations(bench), _ode(ode), _large(large)]
+    PAGE.write_text("\n".join(parts))
+
+
+def _head(bench: dict[str, Any]) -> str:
+    machine = bench["machine"]
+    return f"""# Benchmarks
+
+Made by `make bench` at commit `{bench["commit"][:12]}`, on {machine["cores"]} cores of
+{machine["processor"]}, Python {machine["python"]}, JAX {machine["jax"]}, with a load of
+{machine["load"]}. Times are the best of several repeats; compiling is apart.
+"""
+
+
+def _iterations(bench: dict[str, Any]) -> str:
+    rows = [
+        f"| {TITLES[name]} | {count} | {row['ms_per_gradient']:.3g} | "
+        f"{row['ms_per_mala_iteration']:.3g} | {row['compile_s']:.1f} | {row['steps']} | "
+        f"{row['ode_error']:.1g} | {row['gradient_memory_kb'] / 1024:.2g} |"
+        for name in TITLES
+        for count, row in bench.get(name, {}).items()
+    ]
+    return "\n".join(
+        [
+            "## One iteration",
+            "MALA on the joint system of N particles, one gradient in each iteration. The error is that",
+            "of the frozen mesh, in the units of the outputs; memory is that of one gradient.\n",
+            "| model | N | gradient, ms | iteration, ms | compiling, s | steps | error | memory, MB |",
+            "|---|---|---|---|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _ode(ode: dict[str, Any]) -> str:
+    rows = [
+        f"| {count} | {row['ms_pcuq']:.3g} | {row['ms_c']:.3g} | {row['ratio']:.2g} |"
+        for count, row in ode["particles"].items()
+    ]
+    return "\n".join(
+        [
+            "## The ODE part, against C",
+            f"Lotka–Volterra, trajectories and sensitivities on {ode['steps']} steps of the same",
+            "mesh, by the same method; the C is `benchmarks/lotka_volterra.c`.\n",
+            "| N | pcuq, ms | C, ms | ratio |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _large(large: dict[str, Any]) -> str:
+    rows = [
+        f"| {count} | {row['ms_per_step']:.3g} | {row['memory_mb']:.3g} |"
+        for count, row in large["particles"].items()
+    ]
+    return "\n".join(
+        [
+            "## Many particles",
+            f"One step of the unadjusted flow with `pair_batch={large['batch']}`, Lotka–Volterra.",
+            f"The error of its drift in one step is {large['drift_error']:.2f} of the pair term",
+            f"at N = 1000 ({large['stated']:.2f} by the formula, from 20 of the particles), and over 40 steps",
+            f"{large['drift_bias']:.2f}: it has no bias.\n",
+            "| N | step, ms | memory, MB |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
