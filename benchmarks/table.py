@@ -47,9 +47,9 @@ def _iterations(bench: dict[str, Any]) -> str:
     return "\n".join(
         [
             "## One iteration",
-            "MALA on the joint system of N particles, one gradient in each iteration. The error is that",
-            "of the frozen mesh, in the units of the outputs; memory is that of one gradient.\n",
-            "| model | N | gradient, ms | iteration, ms | compiling, s | steps | error | memory, MB |",
+            "MALA on the joint system of N particles, one gradient in each iteration. The error",
+            "is that of the frozen mesh, in units of the outputs; memory is that of a gradient.\n",
+            "| model | N | gradient, ms | iteration, ms | compiling, s | steps | error | MB |",
             "|---|---|---|---|---|---|---|---|",
             *rows,
             "",
@@ -85,8 +85,8 @@ def _large(large: dict[str, Any]) -> str:
             "## Many particles",
             f"One step of the unadjusted flow with `pair_batch={large['batch']}`, Lotka–Volterra.",
             f"The error of its drift in one step is {large['drift_error']:.2f} of the pair term",
-            f"at N = 1000 ({large['stated']:.2f} by the formula, from 20 of the particles), and over 40 steps",
-            f"{large['drift_bias']:.2f}: it has no bias.\n",
+            f"at N = 1000 ({large['stated']:.2f} by the formula, from 20 of the particles), and",
+            f"over 40 steps {large['drift_bias']:.2f}: it has no bias.\n",
             "| N | step, ms | memory, MB |",
             "|---|---|---|",
             *rows,
