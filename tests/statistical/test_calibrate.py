@@ -75,6 +75,7 @@ def test_the_curves_are_those_of_the_exact_answer(calibrated):
     assert abs(np.log(found.regularisation / exact)) < np.log(1.5)
 
 
+@pytest.mark.slow
 def test_the_spread_of_bayes_is_that_of_the_conjugate_posterior(calibrated):
     problem, found = calibrated
     x = problem.data.x
@@ -82,6 +83,7 @@ def test_the_spread_of_bayes_is_that_of_the_conjugate_posterior(calibrated):
     np.testing.assert_allclose(found.bayes_spread, sd, rtol=0.1)
 
 
+@pytest.mark.slow
 def test_it_says_everything_as_json(calibrated):
     _, found = calibrated
     said = json.loads(json.dumps(found.to_dict()))

@@ -411,6 +411,7 @@ def test_lines_are_told_now_and_then_with_the_time_left(monkeypatch, capsys):
     assert "left" not in told[2]
 
 
+@pytest.mark.slow
 def test_the_mmd_that_is_told_is_that_of_the_particles(fitted):
     problem = load_problem(fitted[0]).problem
     heard = []

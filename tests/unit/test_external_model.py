@@ -202,6 +202,7 @@ def test_a_worker_that_dies_or_hangs_costs_one_particle():
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 def test_a_worker_that_was_ended_between_calls_is_replaced():
     model = decay(workers=1)
     rows = {"a": np.array([1.0]), "k": np.array([0.5])}

@@ -152,6 +152,7 @@ def residual_of(objective, thetas, lam: float):
         return fixed_point(objective, lam, thetas, v, particles=1)
 
 
+@pytest.mark.slow
 def test_exact_draws_satisfy_the_fixed_point_equation_and_others_do_not():
     objective = Objective(location_problem())
     # As many as stand for Q in the integral: a random part of them would have an error of its own,

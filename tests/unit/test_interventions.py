@@ -144,6 +144,7 @@ def test_order_matters_and_do_composes():
     assert np.isclose(second, 2 * (at_one + 1), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_time_comes_before_the_order_of_the_list():
     late, start = Intervention(set={"source": 1.0}, at=2.0), Intervention(set={"source": 0.5})
     one, other = decay().do([late, start]), decay().do([start, late])
@@ -156,6 +157,7 @@ def test_set_then_scale_then_shift_within_one():
     assert both.apply("v", 100.0) == 100.0
 
 
+@pytest.mark.slow
 def test_a_change_at_the_last_output_is_seen_there():
     changed = decay().do(Intervention(set={"u": 9.0}, at=5.0))
     assert changed.simulate(X)["u"][-1] == 9.0

@@ -82,6 +82,7 @@ def test_one_output_at_the_start_is_the_initial_state():
     assert np.array_equal(w, [[1.0]])
 
 
+@pytest.mark.slow
 def test_few_outputs_on_many_steps_are_the_same_outputs():
     """Both ways of keeping rows: all steps and a choice among them, or the outputs' rows only."""
     model, x = oscillator(), np.array([0.0, 0.7, 3.0])

@@ -162,6 +162,7 @@ def test_correlated_outputs_agree_with_their_closed_form(strategy):
     assert np.max(np.abs(scores)) < Z
 
 
+@pytest.mark.slow
 def test_correlation_is_not_ignored():
     """Broken: the noise of the problem is independent over outputs."""
     y = np.where(np.isnan(Y), 1.3, Y)
@@ -217,6 +218,7 @@ def test_the_reported_standard_error_is_that_of_v():
     np.testing.assert_allclose(objective.data_terms(one), reports.v[0], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_failed_particle_has_the_prior_alone():
     model = FunctionModel(lambda x, p: [jnp.sqrt(p["a"])], {"a": Parameter("identity")}, ("y",))
     problem = Problem(model, Data([[1.0], [2.0]], [0.0, 1.0], 0.5), GaussianKernel())
@@ -229,6 +231,7 @@ def test_a_failed_particle_has_the_prior_alone():
     assert report.v[1] == 0 and report.standard_error[1] == 0
 
 
+@pytest.mark.slow
 def test_forward_and_reverse_mode_agree():
     problem = problem_with("sd")
     results = [

@@ -41,6 +41,7 @@ def test_log_prob_is_that_of_scipy(name):
     np.testing.assert_allclose(noise.log_prob(jnp.asarray(y), W, S), wanted, rtol=1e-10)
 
 
+@pytest.mark.quick("student", "log-normal", "negative binomial")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_draws_follow_the_density(name):
     noise, law = FAMILIES[name]

@@ -191,6 +191,7 @@ def test_outputs_between_steps_are_accurate(method):
     assert np.max(np.abs(w[:, 0] - 3 * np.exp(-0.7 * np.linspace(0, 4, 101)))) < 3e-7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trouble", "method", "mode"),
     [

@@ -50,6 +50,7 @@ def test_trajectories_are_the_exact_solution(control):
     assert not control.thinned
 
 
+@pytest.mark.slow
 def test_interventions_act_from_their_time_on():
     found = predict(decay(), LOG_K, X, do="k*=0.5@2", noise=False).trajectories[:, :, 0]
     rate = K * (np.minimum(X, 2.0) + 0.5 * np.maximum(X - 2.0, 0.0))

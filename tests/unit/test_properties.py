@@ -73,6 +73,7 @@ def gram(found):
     return np.asarray(constant - v[:, None] - v[None, :] + pairs)
 
 
+@pytest.mark.quick("product", "heavy tails")
 @given(thetas=THETAS, y=TABLES)
 def test_kappa_is_an_inner_product(energies, thetas, y):
     """Symmetric and positive semi-definite, so that every MMD² of a mixture is at least 0."""
@@ -81,6 +82,7 @@ def test_kappa_is_an_inner_product(energies, thetas, y):
     assert np.linalg.eigvalsh(matrix).min() > -1e-12
 
 
+@pytest.mark.quick("product", "heavy tails")
 @given(thetas=THETAS, y=TABLES, seed=st.integers(0, 99))
 def test_the_order_of_particles_does_not_matter(energies, thetas, y, seed):
     order = np.random.default_rng(seed).permutation(COUNT)
@@ -90,6 +92,7 @@ def test_the_order_of_particles_does_not_matter(energies, thetas, y, seed):
     np.testing.assert_allclose(other_gradient, gradient[order], rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.quick("product", "heavy tails")
 @given(thetas=THETAS, y=TABLES)
 def test_the_gradient_is_that_of_the_value(energies, thetas, y):
     direction = np.random.default_rng(0).normal(size=thetas.shape)
@@ -101,6 +104,7 @@ def test_the_gradient_is_that_of_the_value(energies, thetas, y):
     assert abs(slope - wanted) < 1e-4 * max(1.0, np.abs(gradient).max())
 
 
+@pytest.mark.quick("over x")
 @pytest.mark.parametrize("name", KERNELS)
 def test_neither_the_order_of_rows_nor_units_matter(name):
     kernel, order, units = KERNELS[name], np.random.default_rng(3).permutation(ROWS), 1e3

@@ -37,6 +37,7 @@ def worst_z(found, exact):
     return np.max(np.abs(found.mean(axis=0) - exact) / error)
 
 
+@pytest.mark.quick("4")
 @pytest.mark.parametrize("batch", [4, 7])  # 7: groups of 8; both with an error to be seen
 def test_the_drift_is_unbiased_with_the_error_that_is_stated(objective, thetas, batch):
     exact = np.asarray(jax.jit(objective.joint_evaluation)(thetas, LAM)[1])
@@ -54,6 +55,7 @@ def test_the_drift_is_unbiased_with_the_error_that_is_stated(objective, thetas, 
     np.testing.assert_allclose(found[:, 0].std(axis=0), stated, rtol=0.08)
 
 
+@pytest.mark.slow
 def test_a_share_of_one_over_the_group_is_found_out(objective, thetas):
     """1/B for 1/(B−1), as if a particle were one of its own others."""
     exact = np.asarray(jax.jit(objective.joint_evaluation)(thetas, LAM)[1])

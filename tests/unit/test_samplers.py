@@ -120,6 +120,7 @@ def test_where_the_model_fails_the_posterior_is_zero_and_its_gradient_that_of_th
 PARALLEL = {ParallelMala: (400, 500, 4), ParallelNuts: (200, 500, 1)}
 
 
+@pytest.mark.quick("parallel-mala")
 @pytest.mark.parametrize("kind", PARALLEL, ids=lambda kind: kind.name)
 def test_independent_chains_draw_from_the_conjugate_posterior(kind):
     warmup, draws, thin = PARALLEL[kind]

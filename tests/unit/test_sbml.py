@@ -47,6 +47,7 @@ def test_simulation_gives_species_parameters_compartments_and_rates(tmp_path):
     np.testing.assert_allclose(found["C"], 1.0)
 
 
+@pytest.mark.slow
 def test_amounts_and_concentrations_differ_by_the_compartment(tmp_path):
     model = load(
         tmp_path,
@@ -65,6 +66,7 @@ def test_amounts_and_concentrations_differ_by_the_compartment(tmp_path):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rate", "assignment"])
 def test_concentration_follows_a_compartment_that_grows(tmp_path, kind):
     rule = sb.rate("C", "0.5") if kind == "rate" else sb.assignment("C", "1 + 0.5*time")

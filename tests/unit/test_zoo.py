@@ -115,6 +115,7 @@ def test_settings_are_those_of_the_paper():
     assert (main.gamma, main.delta) == (other.gamma, other.delta) == (0.4, 0.02)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", ["main", "alternative"])
 def test_lotka_volterra_truth_keeps_its_invariant(setting):
     # V = delta u1 - gamma log u1 + beta u2 - alpha log u2 is constant along solutions
@@ -314,6 +315,7 @@ def test_lynx_hare_data_and_model_agree_at_the_reference_means():
         assert 0.15 < residuals.std() < 0.35  # sigma is 0.25
 
 
+@pytest.mark.slow
 def test_influenza_model_keeps_all_boys_and_fits_the_epidemic():
     model = influenza.model()
     values = {"beta": 1.73, "gamma": 0.54, "phi_inv": 0.1}
