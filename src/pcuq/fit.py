@@ -295,8 +295,8 @@ def _package(
 ) -> Fit:
     theta = run.theta
     pooled = _pool(theta)
-    known = [start.best] if anchors is None else [start.best, *np.asarray(anchors.centres)]
-    best = float(np.max(objective.data_terms_of_many(np.stack(known))))
+    known = start.best[None] if anchors is None else np.asarray(anchors.centres)
+    best = float(np.max(objective.data_terms_of_many(known)))
     fits = part_that_fits(v_data, best)
     figures: dict[str, Any] = {
         "share_outside_fit": float(1 - fits.mean()) if settings.method == "pcuq" else 0.0,

@@ -173,10 +173,12 @@ class MonteCarloObjective(Objective):
         return super().features(thetas, self.particle_keys(key, len(thetas)))
 
     def features_of(self, outputs, ok, thetas, *keys) -> Features:
-        # Another number of particles, other draws: those of Q and of points where it is tried
-        # must not be the same.
-        key = jax.random.fold_in(jax.random.key(0), len(thetas))
-        return super().features_of(outputs, ok, thetas, self.particle_keys(key, len(thetas)))
+        if not keys:
+            # Another number of particles, other draws: those of Q and of points where it is tried
+            # must not be the same.
+            key = jax.random.fold_in(jax.random.key(0), len(thetas))
+            keys = (self.particle_keys(key, len(thetas)),)
+        return super().features_of(outputs, ok, thetas, *keys)
 
     def joint_evaluation(
         self,

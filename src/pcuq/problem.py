@@ -23,8 +23,6 @@ from pcuq.models.base import LARGEST_OUTPUT, kept, solve_many
 from pcuq.models.family import families
 from pcuq.parameters import Parameters
 
-# Beyond this a trajectory has exploded: squares of differences must not overflow.
-
 
 @dataclass(frozen=True, eq=False)
 class Problem:

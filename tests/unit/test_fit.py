@@ -124,6 +124,7 @@ def test_a_fixed_point_that_could_not_be_checked_is_said():
         ({"figures": {"ess_min": 20.0}}, "effective sample size"),
         ({"figures": {"fixed_point_mass": 0.2}}, "fixed-point"),
         ({"figures": {"fixed_point_mean": 0.5}}, "fixed-point"),
+        ({"figures": {"fixed_point_mass": 0.9, "fixed_point_ess": 3.0}}, "fixed-point"),
         ({"settings": {"systems": 1}}, "one system"),
         ({"settings": {"sampler": "flow"}}, "bias"),
         ({"check": SolverCheck(1.0, 1.0, 0, np.zeros((1, 1)))}, "solver"),

@@ -263,6 +263,14 @@ def test_what_cannot_be_done_is_said(noise, options, message):
         MonteCarloObjective(problem_with(noise, y), **options)
 
 
+def test_another_key_gives_other_draws():
+    objective = MonteCarloObjective(problem_with("sd"), 4)
+    one = jnp.asarray(THETAS[:1])
+    first, again, other = (objective.features(one, jax.random.key(i))[0][0] for i in (5, 5, 6))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(np.asarray(first - other)).min() > 0
+
+
 @pytest.mark.slow
 def test_draws_follow_the_law():
     """Gaussian noise: draws of one atom against the normal distribution, with a fixed key."""

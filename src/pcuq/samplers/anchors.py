@@ -55,15 +55,18 @@ def _next(objective: Objective, lam: float, rng, mean, covariance):
 def tempered(log_weights: Float[np.ndarray, " K"]) -> Float[np.ndarray, " K"]:
     """Weights w^τ that sum to 1, τ ≤ 1 as large as leaves an effective `LEAST_SHARE` of them."""
     log_weights = log_weights - np.max(log_weights)
-    low, high = 0.0, 1.0
-    for tau in [1.0, *[None] * 30]:
-        tau = 0.5 * (low + high) if tau is None else tau
+
+    def enough(tau: float) -> bool:
         weights = np.exp(tau * log_weights)
-        enough = weights.sum() ** 2 >= LEAST_SHARE * len(weights) * np.sum(weights**2)
-        low, high = (tau, high) if enough else (low, tau)
-        if low == 1.0:
-            break
-    weights = np.exp(low * log_weights)
+        return weights.sum() ** 2 >= LEAST_SHARE * len(weights) * np.sum(weights**2)
+
+    tau = 1.0
+    if not enough(tau):
+        tau, above = 0.0, 1.0
+        for _ in range(30):
+            middle = 0.5 * (tau + above)
+            tau, above = (middle, above) if enough(middle) else (tau, middle)
+    weights = np.exp(tau * log_weights)
     return weights / weights.sum()
 
 
