@@ -57,7 +57,7 @@ format: $(STAMP) ## put the code into its usual form
 docs: $(STAMP) ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --quiet
 
-bench: $(STAMP) ## compile and run times, into docs/benchmarks.md; ten minutes on an idle machine
+bench: $(STAMP) ## compile and run times, as a table in .cache/bench/benchmarks.md
 	mkdir -p .cache/bench
 	$(BIN)/pcuq bench --json > .cache/bench/bench.json
 	$(BIN)/python benchmarks/ode_in_c.py > .cache/bench/ode_in_c.json

@@ -1,8 +1,8 @@
-"""Write docs/benchmarks.md from what the benchmarks printed.
+"""Write benchmarks.md from what the benchmarks printed.
 
     python benchmarks/table.py FOLDER
 
-FOLDER holds bench.json (`pcuq bench --json`), ode_in_c.json and large_n.json.
+FOLDER, in which it is written, holds bench.json (`pcuq bench --json`), ode_in_c.json and large_n.json.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 TITLES = {"lotka_volterra": "Lotka–Volterra", "erk": "ERK"}
 
 
@@ -23,7 +22,7 @@ def main(folder: Path) -> None:
         for name in ("bench", "ode_in_c", "large_n")
     )
     parts = [_head(bench), _iterations(bench), _ode(ode), _large(large)]
-    PAGE.write_text("\n".join(parts))
+    (folder / "benchmarks.md").write_text("\n".join(parts))
 
 
 def _head(bench: dict[str, Any]) -> str:
@@ -38,61 +37,45 @@ Made by `make bench` at commit `{bench["commit"][:12]}`, on {machine["cores"]} c
 
 def _iterations(bench: dict[str, Any]) -> str:
     rows = [
-        f"| {TITLES[name]} | {count} | {row['ms_per_gradient']:.3g} | "
+        f"{TITLES[name]} | {count} | {row['ms_per_gradient']:.3g} | "
         f"{row['ms_per_mala_iteration']:.3g} | {row['compile_s']:.1f} | {row['steps']} | "
-        f"{row['ode_error']:.1g} | {row['gradient_memory_kb'] / 1024:.2g} |"
+        f"{row['ode_error']:.1g} | {row['gradient_memory_kb'] / 1024:.2g}"
         for name in TITLES
         for count, row in bench.get(name, {}).items()
     ]
-    return "\n".join(
-        [
-            "## One iteration",
-            "MALA on the joint system of N particles, one gradient in each iteration. The error",
-            "is that of the frozen mesh, in units of the outputs; memory is that of a gradient.\n",
-            "| model | N | gradient, ms | iteration, ms | compiling, s | steps | error | MB |",
-            "|---|---|---|---|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    text = """MALA on the joint system of N particles, one gradient in each iteration. The error is
+that of the frozen mesh, in units of the outputs; memory is that of a gradient."""
+    columns = "model | N | gradient, ms | iteration, ms | compiling, s | steps | error | MB"
+    return _section("One iteration", text, columns, rows)
 
 
 def _ode(ode: dict[str, Any]) -> str:
     rows = [
-        f"| {count} | {row['ms_pcuq']:.3g} | {row['ms_c']:.3g} | {row['ratio']:.2g} |"
+        f"{count} | {row['ms_pcuq']:.3g} | {row['ms_c']:.3g} | {row['ratio']:.2g}"
         for count, row in ode["particles"].items()
     ]
-    return "\n".join(
-        [
-            "## The ODE part, against C",
-            f"Lotka–Volterra, trajectories and sensitivities on {ode['steps']} steps of the same",
-            "mesh, by the same method; the C is `benchmarks/lotka_volterra.c`.\n",
-            "| N | pcuq, ms | C, ms | ratio |",
-            "|---|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    text = f"""Lotka–Volterra, trajectories and sensitivities on {ode["steps"]} steps of the same
+mesh, by the same method; the C is `benchmarks/lotka_volterra.c`."""
+    return _section("The ODE part, against C", text, "N | pcuq, ms | C, ms | ratio", rows)
 
 
 def _large(large: dict[str, Any]) -> str:
     rows = [
-        f"| {count} | {row['ms_per_step']:.3g} | {row['memory_mb']:.3g} |"
+        f"{count} | {row['ms_per_step']:.3g} | {row['memory_mb']:.3g}"
         for count, row in large["particles"].items()
     ]
-    return "\n".join(
-        [
-            "## Many particles",
-            f"One step of the unadjusted flow with `pair_batch={large['batch']}`, Lotka–Volterra.",
-            f"The error of its drift in one step is {large['drift_error']:.2f} of the pair term",
-            f"at N = 1000 ({large['stated']:.2f} by the formula, from 20 of the particles), and",
-            f"over 40 steps {large['drift_bias']:.2f}: it has no bias.\n",
-            "| N | step, ms | memory, MB |",
-            "|---|---|---|",
-            *rows,
-            "",
-        ]
-    )
+    text = f"""One step of the unadjusted flow with `pair_batch={large["batch"]}`, Lotka–Volterra.
+The error of its drift in one step is {large["drift_error"]:.2f} of the pair term at N = 1000
+({large["stated"]:.2f} by the formula, from 20 of the particles), and of the mean over 40 steps
+{large["drift_bias"]:.2f}."""
+    return _section("Many particles", text, "N | step, ms | memory, MB", rows)
+
+
+def _section(title: str, text: str, columns: str, rows: list[str]) -> str:
+    ruler = "|".join("---" for _ in columns.split("|"))
+    table = "\n".join(f"| {row} |" for row in (columns, *rows))
+    first, rest = table.split("\n", 1)
+    return f"## {title}\n{text}\n\n{first}\n|{ruler}|\n{rest}\n"
 
 
 if __name__ == "__main__":
