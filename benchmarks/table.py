@@ -2,7 +2,7 @@
 
     python benchmarks/table.py FOLDER
 
-FOLDER, in which it is written, holds bench.json (`pcuq bench --json`), ode_in_c.json and large_n.json.
+FOLDER holds bench.json (`pcuq bench --json`), ode_in_c.json and large_n.json; it is written there.
 """
 
 from __future__ import annotations
