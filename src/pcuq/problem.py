@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from pcuq._given import as_numbers
 from pcuq._x64 import x64
 from pcuq.data import Data
 from pcuq.design import Design, Points, make_design, make_points
@@ -66,7 +67,7 @@ class Problem:
         object.__setattr__(self, "points", make_points(self.data))
         self._check_covariates()
         if self.nominal is not None:
-            nominal = np.asarray(self.nominal, dtype=float)
+            nominal = as_numbers("nominal", self.nominal)
             if nominal.shape != (len(self.parameters),) or not np.isfinite(nominal).all():
                 raise InputError(
                     f"`nominal` needs {len(self.parameters)} finite numbers: got {self.nominal}."
@@ -228,6 +229,13 @@ class Problem:
 
 
 def _describe(prior) -> tuple:
+def check_problem(given: Any) -> Problem:
+    """Refuse anything else in its place."""
+    if not isinstance(given, Problem):
+        raise InputError(f"`problem` needs a pcuq.Problem: got {type(given).__name__}.")
+    return given
+
+
     """A prior's name and numbers."""
     numbers = {
         name: np.asarray(getattr(prior, name)).astype(np.float32).tolist()

@@ -8,6 +8,7 @@ mean and sd) are the verdict. Settings and figures of the whole fit are attribut
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -22,14 +23,21 @@ import numpy as np
 import xarray as xr
 
 from pcuq import diagnostics
+from pcuq._given import check_file
 from pcuq._x64 import x64
 from pcuq.errors import InputError
 from pcuq.predict import Prediction, predict
-from pcuq.problem import Problem
+from pcuq.problem import Problem, check_problem
 
 FORMAT = "pcuq-fit-1"
 
 
+# HDF5 keeps no checksums. This mark and a hash of all before it stand at the end of a file, where
+# other readers of netCDF do not look.
+MARK = b"\npcuq sha256 "
+TRAILER = len(MARK) + hashlib.sha256().digest_size
+GROUPS = ("posterior", "unconstrained_posterior", "sample_stats", "observed_data", "constant_data")
+WORDS = ("method", "status", "problem", "diagnostics", "solver", "seconds", "versions")
 @dataclass(frozen=True, eq=False)
 class Fit:
     """Draws from Q with their diagnostics. `problem` is None where a file was loaded without it."""
@@ -112,13 +120,20 @@ class Fit:
     def save(self, path: str | os.PathLike) -> Path:
         """Write netCDF; the file is complete or not there at all."""
         path = Path(path)
-        handle, scratch = tempfile.mkstemp(suffix=".nc", dir=path.parent or ".")
+        try:
+            handle, scratch = tempfile.mkstemp(suffix=".nc", dir=path.parent)
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
         os.close(handle)
         try:
             self.tree.to_netcdf(scratch, engine="h5netcdf")
             os.replace(scratch, path)
         except BaseException:
+            _sign(Path(scratch))
             Path(scratch).unlink(missing_ok=True)
+        except OSError as error:
+            Path(scratch).unlink(missing_ok=True)
+            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
             raise
         return path
 
@@ -132,13 +147,21 @@ class Fit:
 
 def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
     """Read a fit; with its problem it can predict. A different problem is refused."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: give the path that `fit.save` wrote.")
+    path = check_file(path, "file", "give the path that `fit.save` wrote")
+    if problem is not None:
+        check_problem(problem)
+    try:
+        whole = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    trailer = whole[-TRAILER:]
+    if trailer.startswith(MARK) and trailer != _trailer(whole[:-TRAILER]):
+        raise InputError(f"{path} is damaged: it is not what was written. Fit again, or copy it.")
     try:
         tree = xr.load_datatree(path, engine="h5netcdf")
     except Exception as error:
-        raise InputError(f"{path} is not a readable netCDF file: {error}") from error
+        said = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"{path} is not a readable netCDF file: {said}.") from error
     if tree.attrs.get("format") != FORMAT:
         raise InputError(f"{path} was not written by pcuq (format {tree.attrs.get('format')!r}).")
     if problem is not None and problem.fingerprint != tree.attrs["problem"]:
@@ -150,6 +173,7 @@ def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
 
 @x64
 def make_tree(
+    _check_whole(path, tree)
     problem: Problem,
     theta: np.ndarray,
     v: np.ndarray,
@@ -157,6 +181,24 @@ def make_tree(
     info: Mapping[str, np.ndarray],
     attributes: Mapping[str, Any],
     warmup_theta: np.ndarray | None = None,
+def _trailer(content: bytes) -> bytes:
+    return MARK + hashlib.sha256(content).digest()
+
+
+def _sign(path: Path) -> None:
+    trailer = _trailer(path.read_bytes())
+    with path.open("ab") as file:
+        file.write(trailer)
+
+
+def _check_whole(path: Path, tree: xr.DataTree) -> None:
+    """Refuse a tree that lacks what a fit has."""
+    missing = [name for name in GROUPS if name not in tree.children]
+    missing += [name for name in WORDS if not isinstance(tree.attrs.get(name), str)]
+    if missing:
+        raise InputError(f"{path} is no whole fit: it lacks {', '.join(missing)}.")
+
+
     extra: Mapping[str, xr.Dataset] | None = None,
 ) -> xr.DataTree:
     """theta (S, T, N, p): systems, draws, particles. `extra`: further groups."""
