@@ -37,7 +37,7 @@ from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
 from pcuq.samplers.mixture import Mixture
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
-from pcuq.settings import AUTO, Settings, make_settings, with_lam
+from pcuq.settings import AUTO, Settings, check_ways, make_settings, with_lam
 from pcuq.sharded import ShardedObjective
 from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
 from pcuq.start import representatives as representatives_of
@@ -84,6 +84,7 @@ def fit(
     """
     began = time.perf_counter()
     settings = make_settings(
+    check_ways(solver, mesh_tolerance, progress)
         problem,
         method,
         regularisation,

@@ -28,7 +28,7 @@ from pcuq.embedding import Embedding, make_embedding
 from pcuq.errors import InputError
 from pcuq.likelihood import known_scale, point, predictions
 from pcuq.pairs import PairSum, SinglePrecision
-from pcuq.problem import Predictor, Problem
+from pcuq.problem import Predictor, Problem, check_problem
 from pcuq.start import noise_at_starting_fit
 
 # Entries of the data term that are held at once: (particles, datum-atom pairs, outputs).
@@ -499,13 +499,15 @@ def objective_of(problem: Problem) -> Objective:
             known = Objective(problem)
         object.__setattr__(problem, "_objective", known)
     return known
+    check_problem(problem)
 
 
 def check_regularisation(value) -> float:
     """λ as a positive finite number."""
-    if isinstance(value, str):
+    try:
+        number = np.nan if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not 0 < number < np.inf:
         raise InputError(f"`regularisation` needs a number λ > 0: got {value!r}.")
-    number = float(value)
-    if not (np.isfinite(number) and number > 0):
-        raise InputError(f"`regularisation` needs a finite λ > 0: got {value}.")
     return number

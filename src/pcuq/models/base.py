@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from pcuq._given import as_numbers
 from pcuq.errors import InputError
 from pcuq.interventions import check_names as check_changed_names
 from pcuq.parameters import Parameters
@@ -201,7 +202,10 @@ def check_names(what: str, names: Iterable[Any], taken: Mapping[str, str]) -> tu
     """Non-empty distinct strings that are not `taken` (name → what it is) already."""
     if isinstance(names, str):
         raise InputError(f"`{what}` needs a sequence of names: got the string {names!r}.")
-    names = tuple(names)
+    try:
+        names = tuple(names)
+    except TypeError:
+        raise InputError(f"`{what}` needs a sequence of names: got {names!r}.") from None
     for name in names:
         if not isinstance(name, str) or not name:
             raise InputError(f"a name in `{what}` must be a non-empty string: got {name!r}.")
@@ -214,7 +218,7 @@ def check_names(what: str, names: Iterable[Any], taken: Mapping[str, str]) -> tu
 
 def as_constants(constants: Mapping[str, float] | None, parameters: Parameters) -> dict[str, float]:
     """Named finite numbers, none of them named like a parameter."""
-    constants = dict(constants or {})
+    constants = as_mapping("constants", constants)
     check_names("constants", constants, dict.fromkeys(parameters.names, "a parameter"))
     for name, value in constants.items():
         try:
@@ -228,15 +232,22 @@ def as_constants(constants: Mapping[str, float] | None, parameters: Parameters) 
 
 def natural_values(parameters: Parameters, given: Mapping[str, float] | None) -> dict[str, float]:
     """Natural values by name; those not given are the bijector's image of θ = 0."""
-    given = dict(given or {})
+    given = as_mapping("parameters", given)
     unknown = [name for name in given if name not in parameters.names]
     if unknown:
         raise InputError(
             f"unknown parameters {unknown}: the model has {', '.join(parameters.names)}; constants "
             "and states are changed by `do`."
         )
+def as_mapping(what: str, given: Any) -> dict[str, Any]:
+    """A copy; {} for None."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"`{what}` needs a mapping from name to number: got {given!r}.")
+    return dict(given or {})
+
+
     for name, value in given.items():
-        if np.ndim(value) != 0 or not np.isfinite(value):
+        if np.ndim(value) != 0 or not np.isfinite(as_numbers(name, value)):
             raise InputError(f"parameter {name!r} needs one finite number: got {value!r}.")
     centre = parameters.constrain(jnp.zeros(len(parameters)))
     return {name: float(given.get(name, centre[name])) for name in parameters.names}
@@ -252,7 +263,7 @@ def as_covariates(x) -> np.ndarray | None:
     """Rows of finite covariates, for a model that is no ODE."""
     if x is None:
         return None
-    x = np.atleast_1d(np.asarray(x, dtype=float))
+    x = np.atleast_1d(as_numbers("x", x))
     if x.ndim > 2 or x.size == 0 or not np.all(np.isfinite(x)):
         raise InputError(
             "`x` needs finite covariates, shape (n,) or (n, k) with n ≥ 1, or None: got shape "

@@ -38,6 +38,9 @@ from pcuq.errors import InputError
 STAGES = (0.04, 0.06, 0.08, 0.10, 0.14, 0.18, 0.40)
 
 
+CHUNK = 100  # iterations that are run at a stretch
+# Proposals in a row of which none can be solved: then the model, or its simulator, is lost.
+LOST = 1000
 INFO = "info-"  # before the names of what happened, which may be those of what was drawn
 
 
@@ -96,7 +99,7 @@ def sample(
     draws: int,
     thin: int,
     log_step: float = -2.0,
-    chunk: int = 100,
+    chunk: int = CHUNK,
     listener: Listener | None = None,
     checkpoint: Checkpoint | None = None,
     resume: bool = False,
