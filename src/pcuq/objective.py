@@ -234,6 +234,11 @@ class Objective:
         (v,) = self._by_batches(self._data_terms_batch, *self.solve_many(thetas), thetas)
         return v
 
+    def usable_of_many(self, thetas: Float[np.ndarray, "K p"]) -> Bool[np.ndarray, " K"]:
+        """Which can be solved, with outputs and scales in the range of their noise."""
+        (found,) = self._by_batches(self._usable_batch, *self.solve_many(thetas), thetas)
+        return found
+
     def log_priors_of_many(self, thetas: Float[np.ndarray, "K p"]) -> Float[np.ndarray, " K"]:
         (found,) = self._by_batches(self._log_priors_batch, thetas)
         return found
@@ -245,6 +250,10 @@ class Objective:
     @cached_property
     def _solve_batch(self):
         return Program(self.predictor.many)
+
+    @cached_property
+    def _usable_batch(self):
+        return Program(lambda *solved: (jax.vmap(self._of_outputs)(*solved)[1],))
 
     @cached_property
     def _data_terms_batch(self):
@@ -490,6 +499,7 @@ def joint_log_density(problem: Problem, regularisation: float) -> Callable[[Arra
 
 def objective_of(problem: Problem) -> Objective:
     """The objective on accurate adaptive solves, made once per problem."""
+    check_problem(problem)
     known = problem.__dict__.get("_objective")
     if known is None:
         if isinstance(jnp.add(0.0, 0.0), Tracer):  # inside the caller's jit
@@ -499,7 +509,6 @@ def objective_of(problem: Problem) -> Objective:
             known = Objective(problem)
         object.__setattr__(problem, "_objective", known)
     return known
-    check_problem(problem)
 
 
 def check_regularisation(value) -> float:

@@ -21,6 +21,7 @@ from pcuq.errors import InputError
 from pcuq.interventions import Equilibration, Intervention
 from pcuq.kernels import GaussianKernel, Kernel
 from pcuq.models.base import LARGEST_OUTPUT, kept, solve_many
+from pcuq.models.causes import FINE
 from pcuq.models.family import families
 from pcuq.parameters import Parameters
 
@@ -228,7 +229,6 @@ class Problem:
             )
 
 
-def _describe(prior) -> tuple:
 def check_problem(given: Any) -> Problem:
     """Refuse anything else in its place."""
     if not isinstance(given, Problem):
@@ -236,6 +236,7 @@ def check_problem(given: Any) -> Problem:
     return given
 
 
+def _describe(prior) -> tuple:
     """A prior's name and numbers."""
     numbers = {
         name: np.asarray(getattr(prior, name)).astype(np.float32).tolist()
@@ -360,6 +361,16 @@ class Predictor:
         with np.errstate(invalid="ignore"):
             ok = np.all(fine, axis=0) & np.all(np.abs(w) < LARGEST_OUTPUT, axis=(1, 2))
         return np.where(ok[:, None, None], w, 0.0), ok
+
+    def why(self, thetas: Float[np.ndarray, "K p"]) -> list[str]:
+        """Why each of them cannot be solved, "" where it can."""
+        found = self.problem.parameters.constrain(jnp.asarray(thetas))
+        values = {name: np.asarray(value) for name, value in found.items()}
+        causes = [
+            solver.why(values) if isinstance(group, int) else group.why(solver, values)
+            for group, solver in zip(self._groups, self.solvers, strict=True)
+        ]
+        return [next(filter(None, of_theta), FINE) for of_theta in zip(*causes, strict=True)]
 
     def describe(self) -> list[dict]:
         return [solver.describe() for solver in self.solvers]

@@ -26,18 +26,19 @@ from pcuq import diagnostics
 from pcuq._given import check_file
 from pcuq._x64 import x64
 from pcuq.errors import InputError
+from pcuq.failures import Failures
 from pcuq.predict import Prediction, predict
 from pcuq.problem import Problem, check_problem
 
 FORMAT = "pcuq-fit-1"
-
-
 # HDF5 keeps no checksums. This mark and a hash of all before it stand at the end of a file, where
 # other readers of netCDF do not look.
 MARK = b"\npcuq sha256 "
 TRAILER = len(MARK) + hashlib.sha256().digest_size
 GROUPS = ("posterior", "unconstrained_posterior", "sample_stats", "observed_data", "constant_data")
 WORDS = ("method", "status", "problem", "diagnostics", "solver", "seconds", "versions")
+
+
 @dataclass(frozen=True, eq=False)
 class Fit:
     """Draws from Q with their diagnostics. `problem` is None where a file was loaded without it."""
@@ -127,13 +128,13 @@ class Fit:
         os.close(handle)
         try:
             self.tree.to_netcdf(scratch, engine="h5netcdf")
-            os.replace(scratch, path)
-        except BaseException:
             _sign(Path(scratch))
-            Path(scratch).unlink(missing_ok=True)
+            os.replace(scratch, path)
         except OSError as error:
             Path(scratch).unlink(missing_ok=True)
             raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
             raise
         return path
 
@@ -164,6 +165,7 @@ def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
         raise InputError(f"{path} is not a readable netCDF file: {said}.") from error
     if tree.attrs.get("format") != FORMAT:
         raise InputError(f"{path} was not written by pcuq (format {tree.attrs.get('format')!r}).")
+    _check_whole(path, tree)
     if problem is not None and problem.fingerprint != tree.attrs["problem"]:
         raise InputError(
             f"{path} belongs to another problem: data, parameters, kernel or conditions differ."
@@ -171,16 +173,6 @@ def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
     return Fit(tree, problem)
 
 
-@x64
-def make_tree(
-    _check_whole(path, tree)
-    problem: Problem,
-    theta: np.ndarray,
-    v: np.ndarray,
-    failed: np.ndarray,
-    info: Mapping[str, np.ndarray],
-    attributes: Mapping[str, Any],
-    warmup_theta: np.ndarray | None = None,
 def _trailer(content: bytes) -> bytes:
     return MARK + hashlib.sha256(content).digest()
 
@@ -199,6 +191,17 @@ def _check_whole(path: Path, tree: xr.DataTree) -> None:
         raise InputError(f"{path} is no whole fit: it lacks {', '.join(missing)}.")
 
 
+@x64
+def make_tree(
+    problem: Problem,
+    theta: np.ndarray,
+    v: np.ndarray,
+    failed: np.ndarray,
+    info: Mapping[str, np.ndarray],
+    attributes: Mapping[str, Any],
+    failures: Failures | None = None,
+    warmup_failures: np.ndarray | None = None,
+    warmup_theta: np.ndarray | None = None,
     extra: Mapping[str, xr.Dataset] | None = None,
 ) -> xr.DataTree:
     """theta (S, T, N, p): systems, draws, particles. `extra`: further groups."""
@@ -242,7 +245,14 @@ def _check_whole(path: Path, tree: xr.DataTree) -> None:
                 ("parameter",),
                 np.asarray(diagnostics.rhat_over_systems(summary)).reshape(len(names)),
             )
+    if failures is not None and failures.causes:
+        by_cause = failures.counts.reshape(systems * particles, -1)
+        stats["failures_by_cause"] = (("chain", "cause"), by_cause)
+        stats["cause"] = (("cause",), np.array(failures.causes, dtype=object))
+    if warmup_failures is not None:
+        stats["warmup_failures"] = (("chain",), warmup_failures.ravel())
     for name, values in info.items():
+        assert name not in stats, name  # one name, one thing
         stats[name] = (("which_system", "iteration"), values)
     groups = {
         "posterior": xr.Dataset(posterior, coords=coordinates),

@@ -23,6 +23,7 @@ Values = dict[str, Any]
 MODES = ("forward", "reverse")
 # Larger outputs count as failed: squares and derivatives must not overflow.
 LARGEST_OUTPUT = 1e100
+LANES = 64  # solved together: any number of values up to it is compiled once
 
 
 @runtime_checkable
@@ -32,6 +33,11 @@ class Solver(Protocol):
     def __call__(self, values: Values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]: ...
 
     def describe(self) -> dict[str, Any]: ...
+
+    def why(
+        self, values: Values
+    ) -> list[str]:  # why it fails at {name: (L,)}, "" where it does not
+        ...
 
 
 @runtime_checkable
@@ -91,6 +97,23 @@ def solve_many(
     if isinstance(solver, ManySolver):
         return solver.many(values, count)
     return jax.vmap(solver, axis_size=count)(values)
+
+
+def by_lanes(solve: Callable[[Any], Any], given: Any) -> Any:
+    """What `solve` makes of the lanes of `given`, some at a time: any number is one program."""
+    count = len(jax.tree.leaves(given)[0])
+    size = 1 if count == 1 else LANES
+
+    def some(first: int):
+        filled = jax.tree.map(lambda leaf: _fill(leaf[first : first + size], size), given)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[: count - first], solve(filled))
+
+    pieces = [some(first) for first in range(0, count, size)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *pieces)
+
+
+def _fill(leaf, lanes: int):
+    return np.concatenate([leaf, np.repeat(leaf[-1:], lanes - len(leaf), axis=0)])
 
 
 def guarded_reverse(solve: Solve) -> Solve:
@@ -216,6 +239,13 @@ def check_names(what: str, names: Iterable[Any], taken: Mapping[str, str]) -> tu
     return names
 
 
+def as_mapping(what: str, given: Any) -> dict[str, Any]:
+    """A copy; {} for None."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"`{what}` needs a mapping from name to number: got {given!r}.")
+    return dict(given or {})
+
+
 def as_constants(constants: Mapping[str, float] | None, parameters: Parameters) -> dict[str, float]:
     """Named finite numbers, none of them named like a parameter."""
     constants = as_mapping("constants", constants)
@@ -239,13 +269,6 @@ def natural_values(parameters: Parameters, given: Mapping[str, float] | None) ->
             f"unknown parameters {unknown}: the model has {', '.join(parameters.names)}; constants "
             "and states are changed by `do`."
         )
-def as_mapping(what: str, given: Any) -> dict[str, Any]:
-    """A copy; {} for None."""
-    if given is not None and not isinstance(given, Mapping):
-        raise InputError(f"`{what}` needs a mapping from name to number: got {given!r}.")
-    return dict(given or {})
-
-
     for name, value in given.items():
         if np.ndim(value) != 0 or not np.isfinite(as_numbers(name, value)):
             raise InputError(f"parameter {name!r} needs one finite number: got {value!r}.")
