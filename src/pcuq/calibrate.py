@@ -28,13 +28,14 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from pcuq._given import check_seed, whole_number
 from pcuq._x64 import x64
 from pcuq.baselines import bayes
 from pcuq.data import Data
 from pcuq.errors import ComputationError, InputError
 from pcuq.objective import Objective, default_lengthscale, part_that_fits
 from pcuq.predict import predict
-from pcuq.problem import Predictor, Problem
+from pcuq.problem import Predictor, Problem, check_problem
 from pcuq.samplers.anchors import find_anchors
 from pcuq.samplers.base import Crew
 from pcuq.samplers.ensemble import Ensemble, ParallelEnsemble
@@ -118,8 +119,9 @@ def calibrate(
     problem: Problem, replicates: int = REPLICATES, seed: int = 0, tell: Tell = lambda line: None
 ) -> Calibration:
     """λ★ for a problem, from `replicates` sets of data that are simulated at its fit."""
-    if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
-        raise InputError(f"`replicates` needs a whole number of at least 1: got {replicates!r}.")
+    check_problem(problem)
+    whole_number("replicates", replicates, 1)
+    check_seed(seed)
     _refuse_joint_noise(problem)
     began = time.perf_counter()
     tell("finding the fit that data are simulated from")
