@@ -65,6 +65,7 @@ def short(**options):
     return pcuq.fit(location_problem(), regularisation=LAM, **lengths, **options).thetas
 
 
+@pytest.mark.slow
 def test_a_system_on_devices_of_its_own_draws_the_same():
     """One device here; several are compared in test_sharded."""
     np.testing.assert_allclose(
@@ -72,6 +73,7 @@ def test_a_system_on_devices_of_its_own_draws_the_same():
     )
 
 
+@pytest.mark.slow
 def test_a_flow_in_which_all_are_one_batch_draws_the_same():
     whole, some = short(sampler="flow", pair_batch=6), short(sampler="flow", pair_batch=2)
     exact = short(sampler="flow")
