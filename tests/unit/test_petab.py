@@ -265,7 +265,8 @@ BAD = {
     "missing measurement": (table("measurements", ROW, "obs_a\tc0\t0\t\n"), "measurement"),
     "empty measurement table": (
         {"measurements": "observableId\tsimulationConditionId\ttime\tmeasurement\n"}, "no rows"),
-    "empty file": ({"measurements": ""}, "measurement|cannot be read"),
+    "empty file": ({"measurements": ""}, "'measurements.tsv', .* is empty"),
+    "empty model": ({"model": ""}, "'model.xml', .* is empty"),
     "missing column": (table("measurements", "\ttime", "\twhen"), "time"),
     "NaN nominal": (table("parameters", "0.8", "NaN"), "'k1' has no nominal"),
     "nominal out of bounds": (table("parameters", "\t0.8\t", "\t80\t"), "outside its bounds"),
@@ -336,6 +337,8 @@ BAD_2 = {
     "unknown condition": (("experiments", "e2\t0\tlow", "e2\t0\tnone"), "'none'"),
     "wrong type of time": (("experiments", "e1\t2\tadd", "e1\tlater\tadd"), "later"),
     "unknown noise": (("observables", "log-normal", "weird"), "weird"),
+    "set twice": (("experiments", "e2\t0\tlow", "e2\t0\tlow\ne2\t0\thigh"), "'k1' twice"),
+    "unknown function": (("observables", "\tA\t", "\tfoo(A)\t"), "foo"),
     "no value": (("parameters", "0.6\ttrue", "\tfalse"), "nominal"),
 }
 

@@ -125,6 +125,11 @@ def _check_files(path: Path, config: dict[str, Any]) -> None:
                         f"{path.name} names the file {str(name)!r} in {key}, which is not there: "
                         "add it, or correct the name."
                     )
+                if not file.stat().st_size:
+                    raise InputError(
+                        f"the file {str(name)!r}, which {path.name} names in {key}, is empty: a "
+                        "table with a row of column names was wanted."
+                    )
                 if key == "sbml_files" or file.suffix == ".xml":
                     read_sbml(file)
 

@@ -121,6 +121,11 @@ def _experiment(row: Any, conditions: dict[str, Any]) -> Experiment:
                 )
             for change in conditions[name].changes:
                 where = f"{change.target_id!r} in condition {name!r}"
+                if change.target_id in changes:
+                    raise InputError(
+                        f"experiment {row.id!r} sets {change.target_id!r} twice at time "
+                        f"{period.time:g}: leave one of its conditions."
+                    )
                 changes[change.target_id] = read_formula(change.target_value, where)
         if period.time == -math.inf:
             before = changes
