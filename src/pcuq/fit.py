@@ -45,6 +45,7 @@ from pcuq.trust import converged, convergence, verdict
 from pcuq.verify import SolverCheck, check_solver
 
 REFINEMENTS = 2
+COPIES = 400  # of a point mass: each is predicted with noise of its own
 
 
 @x64
@@ -266,7 +267,7 @@ def _limit(problem, objective, start, settings, calibration, clock, began) -> Fi
     """MMD-Bayes as β → ∞: the minimiser, honestly said."""
     theta, mmd2 = mmd_bayes.minimise_mmd(objective, start.thetas)
     v = np.asarray(objective.data_terms_of_many(theta[None]))
-    draws = np.broadcast_to(theta, (1, 4, 1, len(theta))).copy()
+    draws = np.broadcast_to(theta, (1, COPIES, 1, len(theta))).copy()
     figures = {"mmd2": mmd2, "share_outside_fit": 0.0}
     attributes = _attributes(
         objective, settings, calibration, figures, mmd_bayes.POINT_MASS, True, clock, began
@@ -274,11 +275,11 @@ def _limit(problem, objective, start, settings, calibration, clock, began) -> Fi
     tree = make_tree(
         problem,
         draws,
-        np.broadcast_to(v[0], (1, 4, 1)).copy(),
-        np.zeros((1, 4, 1), bool),
+        np.broadcast_to(v[0], (1, COPIES, 1)).copy(),
+        np.zeros((1, COPIES, 1), bool),
         {},
         attributes,
-        extra=make_groups(objective, theta[None], settings.seed),
+        extra=make_groups(objective, draws[0, :, 0], settings.seed),
     )
     return Fit(tree, problem)
 

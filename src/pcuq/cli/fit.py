@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from click.core import ParameterSource
 
 from pcuq.cli.app import Json, Seed, command, say
 from pcuq.cli.cache import use_compilation_cache
@@ -27,6 +29,7 @@ from pcuq.errors import InputError
     "pcuq fit problem.yaml --regularisation 1e-5 --resume",
 )
 def fit(
+    context: typer.Context,
     problem: Annotated[
         Path,
         typer.Argument(
@@ -109,6 +112,7 @@ def fit(
         say("predicting")
         found = with_predictions(found, grid)
         attach(found.tree, loaded.source)
+        found.tree.attrs["command"] = _command(context)
         write(out, found.save)
     summary = found.summary()
     if as_json:
@@ -128,6 +132,16 @@ def fit(
         typer.echo(summary.to_string(float_format=lambda value: f"{value:.4g}"))
         typer.echo(found.status)
     say(f"wrote {out}; to see it: pcuq report {out}")
+
+
+def _command(context: typer.Context) -> str:
+    """What was typed, without where the result goes: for those who want it again."""
+    words = ["pcuq", "fit", str(context.params["problem"])]
+    for name, value in context.params.items():
+        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if given and name not in ("problem", "out", "as_json", "resume", "restart"):
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
 
 
 def _checkpoint(out: Path, resume: bool, restart: bool) -> Path:

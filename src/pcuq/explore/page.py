@@ -11,7 +11,8 @@ import numpy as np
 
 from pcuq.errors import ComputationError, InputError
 from pcuq.explore.engine import Engine
-from pcuq.plots.styles import name_of, style_of
+from pcuq.plots.styles import styles_of
+from pcuq.report.evidence import labels_of
 
 LEVELS = (0.9, 0.5)
 MOST_SLIDERS, MOST_OUTPUTS = 16, 12
@@ -148,15 +149,15 @@ def page(engine: Engine) -> Any:
 
 def _words(engine: Engine) -> str:
     keys = []
-    for fit in engine.fits:
-        style = style_of(fit.method)
+    labels, styles = labels_of(engine.fits), styles_of([fit.method for fit in engine.fits])
+    for label, style in zip(labels, styles, strict=True):
         line = f"border-top: 3px {CSS_LINES[style.line]} {style.colour}"
         keys.append(
             f'<span style="display:inline-block;width:2em;vertical-align:middle;{line}"></span> '
-            f"{escape(name_of(fit.method))}"
+            f"{escape(label)}"
         )
     return (
-        f"<h3>What if?</h3><p>{' &nbsp; '.join(dict.fromkeys(keys))}</p>"
+        f"<h3>What if?</h3><p>{' &nbsp; '.join(keys)}</p>"
         "<p>Bands are dark for 50 % and light for 90 %, without the noise of measurement. Dots are "
         "measurements; the thin grey line is the middle of the first method in control.</p>"
     )
@@ -184,8 +185,8 @@ class _View:
         middle = control[0].quantile(0.5)[:, self.column]
         self.figure.line(engine.x, middle, color="#888888", line_width=1)
         # The first is the widest as a rule, and lies beneath.
-        for fit, prediction in zip(engine.fits, control, strict=True):
-            style = style_of(fit.method)
+        styles = styles_of([fit.method for fit in engine.fits])
+        for fit, style, prediction in zip(engine.fits, styles, control, strict=True):
             source = ColumnDataSource(self._curves(prediction), name=f"{fit.method}: {output}")
             self.sources.append(source)
             for level, alpha in zip(LEVELS, (0.2, 0.35), strict=True):

@@ -17,7 +17,7 @@ from pcuq.groups import default_grid
 from pcuq.problem import Problem
 from pcuq.report import figures
 from pcuq.report.evidence import Case, Evidence, HeldOut, gather, predict_together
-from pcuq.report.verdict import judge
+from pcuq.report.verdict import judge, percent
 from pcuq.result import Fit
 
 
@@ -48,6 +48,8 @@ def report_and_figures(
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["figure"] = _figure
     environment.filters["percent"] = _percent
+    environment.filters["count"] = lambda value: "–" if _missing(value) else f"{value:,.0f}"
+    environment.filters["rhat"] = lambda value: "–" if _missing(value) else f"{value:.3f}"
     text = importlib.resources.files("pcuq.report").joinpath("template.html").read_text("utf-8")
     page = environment.from_string(text).render(
         title=title, introduction=introduction, sections=shown, sources=list(sources)
@@ -103,6 +105,7 @@ def _section(case: Case, do: Sequence[str]) -> dict[str, Any]:
         "title": case.title,
         "verdict": judge(evidence),
         "legend": figures.legend(evidence),
+        "compared": {"pcuq", "bayes"} <= {one.fit.method for one in evidence},
         "data": pictures,
         "left_out": left_out,
         "fits": [_row(one) for one in evidence],
@@ -113,6 +116,7 @@ def _section(case: Case, do: Sequence[str]) -> dict[str, Any]:
         "noisy": all(part.noisy for part in case.heldout),
         "interventions": _interventions(evidence, do),
         "settings": _settings(evidence),
+        "commands": [c for one in evidence if (c := one.fit.tree.attrs.get("command"))],
         "tables": [(one.label, _summary(one.fit)) for one in evidence],
         "versions": json.loads(evidence[0].fit.tree.attrs["versions"]),
     }
@@ -138,6 +142,7 @@ def _row(one: Evidence) -> dict[str, Any]:
         "coverage": one.coverage,
         "by_output": one.by_output,
         "width": one.width,
+        "reach": one.reach,
         "heldout": one.heldout,
         "known": known,
         "solvers": _solvers(solver),
@@ -220,7 +225,7 @@ def _figure(value: Any) -> str:
 
 
 def _percent(value: Any) -> str:
-    return "–" if _missing(value) else f"{value:.0%}"
+    return "–" if _missing(value) else percent(value)
 
 
 def _missing(value: Any) -> bool:
