@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from click.core import ParameterSource
 
 from pcuq.cli.app import Json, Seed, command, say
 from pcuq.cli.cache import use_compilation_cache
@@ -138,7 +137,8 @@ def _command(context: typer.Context) -> str:
     """What was typed, without where the result goes: for those who want it again."""
     words = ["pcuq", "fit", str(context.params["problem"])]
     for name, value in context.params.items():
-        given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        source = context.get_parameter_source(name)
+        given = source is not None and source.name == "COMMANDLINE"
         if given and name not in ("problem", "out", "as_json", "resume", "restart"):
             words += [f"--{name}", str(value)]
     return shlex.join(words)

@@ -132,7 +132,7 @@ class PlainLines:
 
     def stage(self, line: str) -> None:
         self.told.set()
-        self.doing = line
+        self.doing, self.began = line, time.monotonic()
         say(line)
 
     def __call__(self, progress: Progress) -> None:

@@ -148,7 +148,12 @@ def trace_pictures(one: Evidence, most: int) -> list[Picture]:
     pictures = []
     for name in names:
         figure = Figure(figsize=(4.2, 1.6), layout="constrained")
-        plots.plot_traces(one.fit, [name], axes=np.array([figure.subplots()]), paths=16)
+        ax = figure.subplots()
+        plots.plot_traces(one.fit, [name], axes=np.array([ax]), paths=16)
+        # A single draw near the prior must not flatten the rest.
+        low, high = np.quantile(one.fit.tree["posterior"][name].to_numpy(), [0.005, 0.995])
+        if low < high:
+            ax.set_ylim(low - 0.2 * (high - low), high + 0.2 * (high - low))
         title = f"{one.label}: {name}"
         pictures.append(Picture(title, f"paths of {name} over the draws", _png(figure)))
     return pictures

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,18 +15,21 @@ from jinja2 import Environment, Undefined
 from pcuq._x64 import x64
 from pcuq.errors import InputError
 from pcuq.groups import default_grid
+from pcuq.interventions import parse
 from pcuq.problem import Problem
 from pcuq.report import figures
 from pcuq.report.evidence import Case, Evidence, HeldOut, gather, predict_together
 from pcuq.report.verdict import judge, percent
 from pcuq.result import Fit
 
+TITLE = "Can this model be trusted to predict?"
+
 
 def report(
     fits: Fit | Sequence[Fit] | Sequence[Case],
     heldout: Problem | Sequence[HeldOut] = (),
     do: Sequence[str] = (),
-    title: str = "Can this model predict?",
+    title: str = TITLE,
     sources: Sequence[str] = (),
     introduction: str = "",
 ) -> str:
@@ -40,7 +44,7 @@ def report(
 
 @x64
 def report_and_figures(
-    fits, heldout=(), do=(), title="Can this model predict?", sources=(), introduction=""
+    fits, heldout=(), do=(), title=TITLE, sources=(), introduction=""
 ) -> tuple[str, list[dict[str, Any]]]:
     """The page, and for programs the verdict and the figures of each part of it."""
     with figures.looks():
@@ -52,8 +56,13 @@ def report_and_figures(
     environment.filters["rhat"] = lambda value: "–" if _missing(value) else f"{value:.3f}"
     text = importlib.resources.files("pcuq.report").joinpath("template.html").read_text("utf-8")
     page = environment.from_string(text).render(
-        title=title, introduction=introduction, sections=shown, sources=list(sources)
+        title=title,
+        question="" if title == TITLE else TITLE,
+        introduction=introduction,
+        sections=shown,
+        sources=list(sources),
     )
+    page = re.sub(r"(\d) %", r"\1&nbsp;%", page)  # no line ends before a percent sign
     return page, [_plain(section) for section in shown]
 
 
@@ -179,9 +188,15 @@ def _interventions(evidence: Sequence[Evidence], do: Sequence[str]) -> list[dict
     for text in do:
         changes = [part.strip() for part in text.split(";") if part.strip()]
         treated = predict_together(fits, grid, do=changes)
-        pictures = figures.intervention_pictures(evidence, control, treated, text)
+        words = "; ".join(parse(change).in_words() for change in changes)
         found.append(
-            {"text": text, "pictures": pictures, "rows": _effects(evidence, control, treated)}
+            {
+                "text": text,
+                "words": words,
+                "end": f"{grid[-1]:g}",
+                "pictures": figures.intervention_pictures(evidence, control, treated, words),
+                "rows": _effects(evidence, control, treated),
+            }
         )
     return found
 

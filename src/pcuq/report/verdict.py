@@ -65,7 +65,7 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
     if share >= GOOD:
         return Verdict(
             "care",
-            f"Perhaps, within its bands: {held}, as they should{_how_wide(main)}.",
+            f"Perhaps, within its bands: {held} that were fitted{_how_wide(main)}.",
             "Not sure: these are the measurements that were fitted. Only measurements that the fit "
             "has not seen can tell whether it predicts: keep some back, and give them to the "
             "report.",
