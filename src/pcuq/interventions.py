@@ -84,6 +84,15 @@ class Intervention:
         """Every name that it changes, each once."""
         return tuple(dict.fromkeys(name for kind in KINDS for name in (getattr(self, kind) or {})))
 
+    def in_words(self) -> str:
+        """For people: "k × 0.5 from 6 on"."""
+        held = "{} held at {}" if self.hold else "{} = {}"
+        parts = [held.format(name, _short(value)) for name, value in self.set.items()]
+        parts += [f"{name} × {_short(value)}" for name, value in self.scale.items()]
+        for name, value in self.shift.items():
+            parts.append(f"{name} {'−' if value < 0 else '+'} {_short(abs(value))}")
+        return ", ".join(parts) + ("" if self.at is None else f" from {self.at:g} on")
+
     @property
     def computed(self) -> bool:
         """Whether a value follows from a formula."""
@@ -127,6 +136,10 @@ class Equilibration:
         object.__setattr__(self, "changes", as_interventions(self.changes))
         if any(change.at is not None for change in self.changes):
             raise InputError("`changes` of an Equilibration hold at all times: leave `at` out.")
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def parse(text: str) -> Intervention:

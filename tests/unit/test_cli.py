@@ -3,8 +3,10 @@
 import io
 import json
 import runpy
+import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +65,8 @@ def test_fit_prints_its_figures_as_json_and_writes_the_run(fitted):
     assert figures["regularisation"] == 1e-2
     assert isinstance(figures["trusted"], bool)
     assert figures["status"] == pcuq.load(out).status
+    said = pcuq.load(out).tree.attrs["command"]
+    assert said == shlex.join(["pcuq", "fit", str(fitted[0]), *SHORT])
     assert set(figures["parameters"]) == {"slope"}
     assert "16/" in result.stderr or "draws" in result.stderr  # progress, apart from the figures
 
@@ -409,6 +413,16 @@ def test_lines_are_told_now_and_then_with_the_time_left(monkeypatch, capsys):
     assert [line.split()[1] for line in told] == ["20/100", "40/100", "100/100"]
     assert "about 30 s left" in told[1]
     assert "left" not in told[2]
+
+
+def test_lines_tell_the_stage_and_that_it_still_goes_on(monkeypatch, capsys):
+    monkeypatch.setattr("pcuq.cli.progress.SECONDS_OF_SILENCE", 0.02)
+    lines = PlainLines()
+    lines.stage("choosing λ")
+    time.sleep(0.2)
+    lines.stop()
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "choosing λ" and "still choosing λ: 0 s" in told
 
 
 @pytest.mark.slow

@@ -191,3 +191,16 @@ def test_every_method_applies_them_alike(method):
     w, ok = solver({"k": jnp.array(0.5)})
     assert ok
     assert np.allclose(w[:, 0], np.where(X >= 4, 1.0, wanted), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("k*=0.5@6", "k × 0.5 from 6 on"),
+        ("k=2", "k = 2"),
+        ("k-=1.5", "k − 1.5"),
+        ("ERK:=0@30", "ERK held at 0 from 30 on"),
+    ],
+)
+def test_an_intervention_is_said_in_words(text, words):
+    assert parse(text).in_words() == words
