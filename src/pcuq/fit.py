@@ -13,7 +13,7 @@ import numpy as np
 
 from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
-from pcuq.calibrate import Calibration, calibrate, spread
+from pcuq.calibrate import Calibration, calibrate
 from pcuq.checkpoint import FitCheckpoint
 from pcuq.errors import ComputationError, InputError
 from pcuq.fixed_point import fixed_point
@@ -41,6 +41,7 @@ from pcuq.settings import AUTO, Settings, make_settings, with_lam
 from pcuq.sharded import ShardedObjective
 from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
 from pcuq.start import representatives as representatives_of
+from pcuq.sweep import spread
 from pcuq.trust import converged, convergence, verdict
 from pcuq.verify import SolverCheck, check_solver
 

@@ -10,6 +10,7 @@ import pytest
 import pcuq
 from pcuq.errors import ComputationError, InputError
 from pcuq.objective import Objective
+from pcuq.selection import split
 from pcuq.start import starting_fit
 from pcuq.synthetic import with_synthetic_data
 
@@ -129,7 +130,7 @@ def test_no_regularisation_that_meets_both_is_said(monkeypatch):
 @pytest.mark.slow
 def test_held_out_rows_are_the_last_ones_and_the_score_prefers_a_fit():
     problem = decay()
-    kept, held = calibration.split(problem.data)
+    kept, held = split(problem.data)
     assert problem.data.x[kept].max() < problem.data.x[held].min() and len(held) == 8
     chosen = pcuq.select_by_score(problem)
     assert chosen.held_out == 8

@@ -40,7 +40,7 @@ def calibrate(
     say(describe(loaded))
     use_compilation_cache()
     from pcuq.calibrate import calibrate as run
-    from pcuq.calibrate import select_by_score
+    from pcuq.selection import select_by_score
 
     tell = timed()
     found = run(loaded, replicates=replicates, seed=seed, tell=tell).to_dict()
