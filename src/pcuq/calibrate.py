@@ -5,10 +5,13 @@ The model is fitted, and data are simulated from it several times. On them
     λ★ = largest λ with  share of Q outside the part that fits ≤ 5 %  and
                          spread of Q ≤ 1.25 max(spread of Bayes, spread of Q as λ → 0),
 
-both averaged over the simulated sets; the spread is the geometric mean over parameters of the sd
-of θ within the part that fits. Q is followed from small λ to large, each λ going on from where the
-one before ended: from the fit mass escapes to the prior by single jumps, while the other way much
-of it would be caught in poor fits. The whole curve costs about as much as one or two fits.
+over the simulated sets: the mean of the shares, and the median of the spreads. A share is a
+probability, and its mean is that of a set not yet drawn. A spread has no bound: another fit far
+away, with 0.2 % of the exact Q, can double the sd of one set, and would choose λ★ for all.
+The spread is the geometric mean over parameters of the sd of θ within the part that fits. (A width
+between quantiles will not do in its place: Q has a narrow core and wide flanks, and that width
+goes to zero with λ, where the sd does not.) How Q is followed along λ is in `sweep`; it goes no
+further than a λ at which twice the share lies outside. All of it costs one to three fits.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from pcuq._x64 import x64
 from pcuq.baselines import bayes
@@ -32,7 +35,7 @@ from pcuq.problem import Problem
 from pcuq.samplers.base import Crew
 from pcuq.samplers.ensemble import ParallelEnsemble
 from pcuq.start import Start, starting_fit
-from pcuq.sweep import curves, lams_of, predictor_of, refuse_joint_noise, spread, sweep
+from pcuq.sweep import Followed, lams_of, predictor_of, refuse_joint_noise, spread, sweep
 from pcuq.synthetic import with_synthetic_data
 
 REPLICATES = 3
@@ -54,17 +57,18 @@ class Calibration:
     outside: Float[np.ndarray, "R L"]
     spread: Float[np.ndarray, "R L"]
     bayes_spread: Float[np.ndarray, " R"]
+    settled: Bool[np.ndarray, "R L"]  # whether Q had come to rest, as far as could be told
     seconds: float
 
     @property
     def floor(self) -> float:
         """Spread of Q at the smallest λ."""
-        return float(self.spread[:, 0].mean())
+        return float(_median(self.spread)[0])
 
     @property
     def widest(self) -> float:
         """The spread that λ★ may have."""
-        return MOST_SPREAD * max(float(self.bayes_spread.mean()), self.floor)
+        return MOST_SPREAD * max(float(np.median(self.bayes_spread)), self.floor)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON can say it."""
@@ -75,6 +79,7 @@ class Calibration:
             "outside": self.outside.tolist(),
             "spread": self.spread.tolist(),
             "bayes_spread": self.bayes_spread.tolist(),
+            "settled": self.settled.tolist(),
             "floor": self.floor,
             "seconds": self.seconds,
         }
@@ -82,7 +87,7 @@ class Calibration:
     @classmethod
     def from_dict(cls, said: dict[str, Any]) -> Calibration:
         """What `to_dict` gave."""
-        arrays = {name: np.array(said[name]) for name in ("lams", "outside", "spread")}
+        arrays = {name: np.array(said[name]) for name in ("lams", "outside", "spread", "settled")}
         return cls(
             regularisation=said["regularisation"],
             bound_by=said["bound_by"],
@@ -113,9 +118,13 @@ def calibrate(
     bayes_spread = np.array(_each(objectives, lambda o: _bayes_spread(o, start, seed)))
     for shift in SHIFTS:
         lams = lams_of(value / shift)
-        tell(f"following Q from λ = {lams[0]:.2g} to {lams[-1]:.2g} on {replicates} simulated sets")
-        found = _each(objectives, lambda o, lams=lams: curves(sweep(o, start, lams, seed)))
-        outside, spread = map(np.array, zip(*found, strict=True))
+        tell(f"following Q from λ = {lams[0]:.2g} up on {replicates} simulated sets")
+        found = _follow(objectives, start, lams, seed, tell)
+        lams = lams[: len(found)]
+        outside, spread, settled = (
+            np.array([[getattr(one, name) for one in at_lam] for at_lam in found]).T
+            for name in ("outside", "spread", "settled")
+        )
         chosen = _largest(lams, outside, spread, bayes_spread)
         if chosen is not None:
             return Calibration(
@@ -125,6 +134,7 @@ def calibrate(
                 outside=outside,
                 spread=spread,
                 bayes_spread=bayes_spread,
+                settled=settled,
                 seconds=time.perf_counter() - began,
             )
     raise ComputationError(
@@ -133,13 +143,25 @@ def calibrate(
     )
 
 
-def _each(objectives, work):
-    def in_64_bits(objective):  # the setting is a thread's own
+def _follow(objectives, start: Start, lams, seed: int, tell: Tell) -> list[list[Followed]]:
+    """Q of every set at each λ, up to the first at which far too much lies outside."""
+    sweeps, found = [sweep(objective, start, lams, seed) for objective in objectives], []
+    for lam in lams:
+        found.append(_each(sweeps, next))
+        share = float(np.mean([one.outside for one in found[-1]]))
+        tell(f"λ = {lam:.2g}: {share:.1%} of Q outside the part that fits")
+        if share > 2 * MOST_OUTSIDE:
+            break
+    return found
+
+
+def _each(things, work):
+    def in_64_bits(thing):  # the setting is a thread's own
         with jax.enable_x64(True):
-            return work(objective)
+            return work(thing)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return list(pool.map(in_64_bits, objectives))
+        return list(pool.map(in_64_bits, things))
 
 
 def _bayes_spread(objective: Objective, start: Start, seed: int) -> float:
@@ -159,9 +181,8 @@ def _largest(lams, outside, spread, bayes_spread) -> tuple[float, str] | None:
     log_lams = np.log(lams)
     fine = np.linspace(log_lams[0], log_lams[-1], 500)
     share = np.interp(fine, log_lams, outside.mean(axis=0))
-    # Where nothing fits there is no spread to be too wide.
-    width = np.interp(fine, log_lams, np.nan_to_num(spread).mean(axis=0))
-    widest = MOST_SPREAD * max(bayes_spread.mean(), spread[:, 0].mean())
+    width = np.interp(fine, log_lams, _median(spread))
+    widest = MOST_SPREAD * max(float(np.median(bayes_spread)), _median(spread)[0])
     few_outside, narrow = share <= MOST_OUTSIDE, width <= widest
     good = np.flatnonzero(few_outside & narrow)
     if not len(good):
@@ -172,3 +193,8 @@ def _largest(lams, outside, spread, bayes_spread) -> tuple[float, str] | None:
     above = last + 1
     what = "the share outside the part that fits" if not few_outside[above] else "the spread"
     return float(np.exp(fine[last])), what
+
+
+def _median(spread: Float[np.ndarray, "R L"]) -> Float[np.ndarray, " L"]:
+    """Over sets; where nothing fits there is no spread to be too wide."""
+    return np.median(np.nan_to_num(spread), axis=0)

@@ -27,7 +27,7 @@ from pcuq.objective import (
     part_that_fits,
 )
 from pcuq.problem import Predictor, Problem
-from pcuq.progress import with_mmd2
+from pcuq.progress import teller, with_mmd2
 from pcuq.random_batch import RandomBatches
 from pcuq.result import Fit, make_tree, versions
 from pcuq.samplers.anchors import find_anchors
@@ -72,16 +72,16 @@ def fit(
     """Infer a distribution over parameters.
 
     `method`: "pcuq", "bayes" or "mmd-bayes". `regularisation`: λ of ½ MMD² + λ KL, or "auto" for
-    the λ★ of `pcuq.calibrate`, which costs about as much as the fit itself. `particles` N
-    in each of `systems` independent systems (for Bayes: chains). `sampler`: "ensemble" (the
-    default of PCUQ), "mala", "flow" or "nuts" (the default of the others). `warmup`, `draws`,
-    `thin`: iterations before any is kept, kept ones, and one kept out of how many. `beta`: that of
-    MMD-Bayes, "matched" for 1/(2λ), "paper" or inf for the limit. `solver`: "auto", "mesh",
-    "explicit" or "implicit". `progress` is told after each chunk and never changes the result.
-    `checkpoint`: a folder in which every chunk is kept, from which `resume` goes on. For many
-    particles: `pair_batch`, how many others, drawn anew at each step, repel a particle of the flow
-    (see `pcuq.random_batch`); `devices`, over how many of this process "mala" and "flow" spread the
-    particles (see `pcuq.sharded`).
+    the λ★ of `pcuq.calibrate`, which costs one to three fits. `particles` N in each of `systems`
+    independent systems (for Bayes: chains). `sampler`: "ensemble" (the default of PCUQ), "mala",
+    "flow" or "nuts" (the default of the others). `warmup`, `draws`, `thin`: iterations before any
+    is kept, kept ones, and one kept out of how many. `beta`: that of MMD-Bayes, "matched" for
+    1/(2λ), "paper" or inf for the limit. `solver`: "auto", "mesh", "explicit" or "implicit".
+    `progress` is told after each chunk, and its `tell`, if it has one, how λ★ is found; neither
+    changes the result. `checkpoint`: a folder in which every chunk is kept, from which `resume`
+    goes on. For many particles: `pair_batch`, how many others, drawn anew at each step, repel a
+    particle of the flow (see `pcuq.random_batch`); `devices`, over how many of this process "mala"
+    and "flow" spread the particles (see `pcuq.sharded`).
     """
     began = time.perf_counter()
     settings = make_settings(
@@ -103,7 +103,7 @@ def fit(
     first, found, ran = keeper.latest() if keeper is not None and resume else (0, None, False)
     clock, calibration = {}, None
     if settings.lam == AUTO:
-        calibration = _calibration(problem, seed, found)
+        calibration = _calibration(problem, seed, found, progress)
         settings = with_lam(settings, calibration.regularisation)
         clock["calibration"] = calibration.seconds
     tick = time.perf_counter()
@@ -177,10 +177,10 @@ def _keeper(problem, settings, solver, tolerance, folder, resume) -> FitCheckpoi
     return FitCheckpoint(Path(folder), repr(identity), resume)
 
 
-def _calibration(problem: Problem, seed: int, found) -> Calibration:
+def _calibration(problem: Problem, seed: int, found, progress) -> Calibration:
     """Found anew, or as it was when the run that goes on began."""
     if found is None:
-        return calibrate(problem, seed=seed)
+        return calibrate(problem, seed=seed, tell=teller(progress))
     return Calibration.from_dict(json.loads(found["calibration"].tobytes()))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import jax.numpy as jnp
 
@@ -12,6 +13,11 @@ from pcuq.objective import Objective
 from pcuq.samplers.base import Listener, Progress
 
 SECONDS_APART = 1.0  # it costs a solve for every particle
+
+
+def teller(listener: Listener | None) -> Callable[[str], None]:
+    """Where what comes before the sampling is told: a listener's own `tell`, or nowhere."""
+    return getattr(listener, "tell", lambda line: None)
 
 
 def with_mmd2(listener: Listener | None, objective: Objective) -> Listener | None:

@@ -61,8 +61,8 @@ def select_by_score(problem: Problem, seed: int = 0, tell: Tell = lambda line: N
     objective = Objective(training, predictor, default_lengthscale(training))
     lams = lams_of(float(objective.data_terms_of_many(start.best[None])[0]))
     scores = [
-        _score(training, problem.data, held, draws.theta.reshape(-1, len(start.best)))
-        for draws in sweep(objective, start, lams, seed)
+        _score(training, problem.data, held, followed.theta)
+        for followed in sweep(objective, start, lams, seed)
     ]
     best = int(np.argmin(scores))
     return Selection(

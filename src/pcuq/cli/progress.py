@@ -108,7 +108,11 @@ def display(console: Console) -> Iterator[Listener]:
                 figures=figures(progress),
             )
 
+        def tell(line: str) -> None:
+            shown.update(task, description=line, refresh=True)
+
         listen.wants_mmd2 = True  # pyright: ignore[reportFunctionMemberAccess]
+        listen.tell = tell  # pyright: ignore[reportFunctionMemberAccess]
         yield listen
 
 
@@ -135,6 +139,10 @@ class PlainLines:
         self.last = now
         place = f"{progress.iteration}/{progress.total}"
         say("  ".join([f"{_phase(progress)} {place}", figures, self._left(now, progress)]).rstrip())
+
+    def tell(self, line: str) -> None:
+        """What comes before the sampling."""
+        say(line)
 
     def stop(self) -> None:
         self.heard.set()
