@@ -13,7 +13,7 @@ import numpy as np
 
 from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
-from pcuq.calibrate import Calibration, calibrate, spread
+from pcuq.calibrate import Calibration, calibrate
 from pcuq.checkpoint import FitCheckpoint
 from pcuq.errors import ComputationError, InputError
 from pcuq.fixed_point import fixed_point
@@ -41,6 +41,7 @@ from pcuq.settings import AUTO, Settings, make_settings, with_lam
 from pcuq.sharded import ShardedObjective
 from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
 from pcuq.start import representatives as representatives_of
+from pcuq.sweep import spread
 from pcuq.trust import converged, convergence, verdict
 from pcuq.verify import SolverCheck, check_solver
 
@@ -72,17 +73,16 @@ def fit(
     """Infer a distribution over parameters.
 
     `method`: "pcuq", "bayes" or "mmd-bayes". `regularisation`: λ of ½ MMD² + λ KL, or "auto" for
-    the λ★ of `pcuq.calibrate`, which costs about as much as the fit itself. `particles` N
-    in each of `systems` independent systems (for Bayes: chains). `sampler`: "ensemble" (the
-    default of PCUQ), "mala", "flow" or "nuts" (the default of the others). `warmup`, `draws`,
-    `thin`: iterations before any is kept, kept ones, and one kept out of how many. `beta`: that of
-    MMD-Bayes, "matched" for 1/(2λ), "paper" or inf for the limit. `solver`: "auto", "mesh",
-    "explicit" or "implicit". `progress` is told after each chunk and never changes the result; one
-    that has a function `stage` is told in words of what comes before and after.
-    `checkpoint`: a folder in which every chunk is kept, from which `resume` goes on. For many
-    particles: `pair_batch`, how many others, drawn anew at each step, repel a particle of the flow
-    (see `pcuq.random_batch`); `devices`, over how many of this process "mala" and "flow" spread the
-    particles (see `pcuq.sharded`).
+    the λ★ of `pcuq.calibrate`, which costs one to three fits. `particles` N in each of `systems`
+    independent systems (for Bayes: chains). `sampler`: "ensemble" (the default of PCUQ), "mala",
+    "flow" or "nuts" (the default of the others). `warmup`, `draws`, `thin`: iterations before any
+    is kept, kept ones, and one kept out of how many. `beta`: that of MMD-Bayes, "matched" for
+    1/(2λ), "paper" or inf for the limit. `solver`: "auto", "mesh", "explicit" or "implicit".
+    `progress` is told after each chunk and never changes the result; one that has a function
+    `stage` is told in words of what comes before and after. `checkpoint`: a folder in which every
+    chunk is kept, from which `resume` goes on. For many particles: `pair_batch`, how many others,
+    drawn anew at each step, repel a particle of the flow (see `pcuq.random_batch`); `devices`, over
+    how many of this process "mala" and "flow" spread the particles (see `pcuq.sharded`).
     """
     began = time.perf_counter()
     settings = make_settings(

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 import pcuq
 from pcuq import cli, demo
 from pcuq.cli.files import finite
+from pcuq.cli.fit import _choice
 from pcuq.cli.options import parse_noise, parse_times
 from pcuq.cli.problems import load_problem, read_table
 from pcuq.cli.progress import Figures, PlainLines, display
@@ -396,10 +397,19 @@ def test_a_terminal_shows_how_far_it_is():
     console = Console(file=screen, force_terminal=True, width=160)
     with display(console) as listen:
         assert listen.wants_mmd2
+        listen.stage("λ = 3e-05: 2.0% outside")
         listen(progress(40, walked=0.25, mmd2=0.0321))
         console.print("")  # the screen is drawn now and not at the next tick
-    for text in ("draws", "40/100", "accepted 25%", "MMD² 0.0321"):
+    for text in ("λ = 3e-05: 2.0% outside", "draws", "40/100", "accepted 25%", "MMD² 0.0321"):
         assert text in screen.getvalue()
+
+
+def test_what_a_chosen_regularisation_cost_is_said():
+    found = {"regularisation": 3e-5, "bound_by": "the spread"}
+    said = {"calibration": json.dumps(found), "seconds": '{"calibration": 40.2, "total": 61.0}'}
+    wanted = "λ★ = 3e-05, bound by the spread: finding it took 40 s, the fit 21 s."
+    assert _choice(said) == wanted
+    assert _choice(said | {"calibration": "null"}) == ""
 
 
 def test_lines_are_told_now_and_then_with_the_time_left(monkeypatch, capsys):

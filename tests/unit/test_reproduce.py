@@ -47,6 +47,7 @@ CALIBRATION = {
     "outside": [[0.0, 0.02, 0.2]],
     "spread": [[0.03, 0.035, 0.05]],
     "bayes_spread": [0.01],
+    "settled": [[True, True, True]],
     "floor": 0.03,
     "seconds": 0.0,
 }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -129,6 +129,8 @@ def fit(
         )
     else:
         typer.echo(summary.to_string(float_format=lambda value: f"{value:.4g}"))
+        if chosen := _choice(found.tree.attrs):
+            typer.echo(chosen)
         typer.echo(found.status)
     say(f"wrote {out}; to see it: pcuq report {out}")
 
@@ -142,6 +144,18 @@ def _command(context: typer.Context) -> str:
         if given and name not in ("problem", "out", "as_json", "resume", "restart"):
             words += [f"--{name}", str(value)]
     return shlex.join(words)
+
+
+def _choice(attributes: Mapping[Any, Any]) -> str:
+    """How λ came to be, and what that cost, where it was not given."""
+    found, seconds = (json.loads(attributes[name]) for name in ("calibration", "seconds"))
+    if found is None:
+        return ""
+    rest = seconds["total"] - seconds["calibration"]
+    return (
+        f"λ★ = {found['regularisation']:.3g}, bound by {found['bound_by']}: finding it took "
+        f"{seconds['calibration']:.0f} s, the fit {rest:.0f} s."
+    )
 
 
 def _checkpoint(out: Path, resume: bool, restart: bool) -> Path:

@@ -109,7 +109,7 @@ def display(console: Console) -> Iterator[Listener]:
             )
 
         def stage(line: str) -> None:
-            shown.update(task, description=line)
+            shown.update(task, description=line, refresh=True)
 
         listen.wants_mmd2 = True  # pyright: ignore[reportFunctionMemberAccess]
         listen.stage = stage  # pyright: ignore[reportFunctionMemberAccess]
