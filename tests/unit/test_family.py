@@ -92,3 +92,25 @@ def test_outputs_together_are_those_of_each_alone(representatives):
         np.testing.assert_allclose(tight[i], expected, atol=1e-7)
     # The conditions do differ: one solved in another's place would be seen.
     assert np.abs(alone(0.6) - np.roll(alone(0.6), 3, axis=0)).max() > 0.1
+
+
+@pytest.mark.slow
+def test_conditions_that_switch_at_a_fitted_time_are_solved_together_too():
+    model = pcuq.ODEModel(
+        rhs=lambda t, u, p: [jnp.where(t < p["lag"], 0.0, -p["k"] * u[0])],
+        initial={"a": 1.0},
+        parameters={"k": pcuq.Parameter("log")},
+        constants={"lag": 0.0},
+        breaks=[lambda p, end: p["lag"]],
+    )
+    lags = {"fitted": "k", "known": 0.7}
+    x = np.tile([0.5, 1.0, 2.0], 2)
+    data = pcuq.Data(np.zeros((6, 1)), x, condition=np.repeat(list(lags), 3).tolist())
+    conditions = {label: pcuq.Intervention(set={"lag": lag}) for label, lag in lags.items()}
+    predictor = pcuq.Problem(model, data, conditions=conditions).predictor()
+    assert len(predictor.solvers) == 1
+    k = 1.3
+    found, ok = predictor(jnp.log(jnp.array([k])))
+    assert ok
+    lag = np.repeat([k, 0.7], 3)
+    np.testing.assert_allclose(found[:, 0], np.exp(-k * np.maximum(x - lag, 0.0)), rtol=1e-6)

@@ -170,6 +170,11 @@ def test_a_nominal_value_on_its_bound_is_moved_inside(tmp_path):
     assert float(problem.parameters.constrain(problem.nominal)["k2"]) == pytest.approx(1e-8)
 
 
+def test_a_nominal_zero_on_a_log_scale_is_the_lower_bound(tmp_path):
+    problem = load(tmp_path, parameters=pt.V1["parameters.tsv"].replace("\t0.8\t", "\t0\t"))
+    assert float(problem.parameters.constrain(problem.nominal)["k1"]) == pytest.approx(0.01)
+
+
 @pytest.mark.slow
 def test_experiments_of_version_two_have_periods(tmp_path):
     problem = load(tmp_path, pt.V2)

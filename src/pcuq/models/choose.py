@@ -45,6 +45,7 @@ MOST_STIFF_STATES = 40
 ROUNDS = 8
 LANES = 64  # solved together: a survey of any number of values up to it is compiled once
 SMALLEST = 1e-3
+SURVEYORS = "_surveyors"  # where a model keeps them
 
 
 class Survey(NamedTuple):
@@ -136,7 +137,7 @@ def _fill(leaf, lanes: int):
 
 def surveyor_of(model: ODEModel, x: np.ndarray, most_steps: int | None = None) -> Surveyor:
     """Made once for a model, times and number of explicit steps after which a solve is given up."""
-    known = model.__dict__.setdefault("_surveyors", {})
+    known = model.__dict__.setdefault(SURVEYORS, {})
     key = (x.tobytes(), most_steps)
     if key not in known:
         known[key] = Surveyor(model, cut(model, x), most_steps)

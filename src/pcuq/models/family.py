@@ -97,14 +97,17 @@ class Family:
         first = self.models[0]
         free = Parameter("identity")
         last = float(self.x[np.isfinite(self.x)].max(initial=first.t0))
-        breaks = set().union(*(find_breaks(model, last)[0] for model in self.models))
+        found = [find_breaks(model, last) for model in self.models]
+        breaks = tuple(set().union(*(fixed for fixed, _ in found)))
+        if any(moving for _, moving in found):
+            breaks = first.breaks  # of the parameters, to which those that are set belong
         rest, start = _before(first), _from_start(first)
         later = tuple(c for c in first.interventions if c.at is not None)
         return replace(
             first,
             parameters={**first.parameters, **dict.fromkeys(self.settings[0], free)},
             states=first.states,
-            breaks=tuple(breaks),
+            breaks=breaks,
             interventions=(*_given(start, START), *later),
             rest=None if rest is None else Equilibration(_given(rest, BEFORE)),
         )
@@ -132,7 +135,7 @@ def _kind(model: Any, position: int) -> Any:
     )
     names = [None if rest is None else _names(rest), _names(start)]
     fitted = {name for some in names if some for name in some} & set(model.parameters)
-    if not any(names) or not plain or fitted or find_breaks(model, model.t0)[1]:
+    if not any(names) or not plain or fitted:
         return position
     later = tuple(change for change in model.interventions if change.at is not None)
     return (id(model.rhs), model.t0, later, *names)
