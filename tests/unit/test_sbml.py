@@ -224,6 +224,10 @@ def test_a_package_that_is_only_declared_does_no_harm(tmp_path):
     load(tmp_path, decay(packages=COMP))
 
 
+def test_a_function_without_a_body_does_no_harm_until_it_is_called(tmp_path):
+    load(tmp_path, decay(functions=EMPTY))
+
+
 def test_fitted_parameters_reach_initial_assignments(tmp_path):
     text = decay(parameters=sb.parameter("k", 0.7) + sb.parameter("s0", 1),
                  initial=sb.start("S1", "3*s0"))  # fmt: skip
@@ -294,6 +298,7 @@ def test_rates_of_change_can_be_used(tmp_path):
 
 FAST = sb.reaction("quick", "k*S1", {"S1": 1}, more='fast="true"')
 COMP = 'xmlns:comp="http://www.sbml.org/sbml/level3/version1/comp/version1" comp:required="true"'
+EMPTY = '<functionDefinition id="f"/>'
 PORT = '<comp:listOfPorts><comp:port comp:idRef="S1" comp:id="way_in"/></comp:listOfPorts></model>'
 
 
@@ -320,6 +325,7 @@ PORT = '<comp:listOfPorts><comp:port comp:idRef="S1" comp:id="way_in"/></comp:li
         ),
         (decay(initial=sb.start("S1", "S2") + sb.start("S2", "S1")), "circular"),
         (decay(functions=sb.function("f", "lambda(x, f(x))")), "'f' calls itself"),
+        (decay(functions=EMPTY, rules=sb.rate("k", "f()")), "'f', which has no body"),
         (decay(initial=sb.start("S1", "1/0")), "initial value of 'S1' is inf"),
         (decay(species=sb.species("S1") + sb.species("S2", amount=0)), "'S1' has no value"),
         (decay(species=sb.species("S1", amount=1, compartment="D")), "compartment 'D'"),
