@@ -27,11 +27,12 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
+from pcuq._given import check_seed, whole_number
 from pcuq._x64 import x64
 from pcuq.baselines import bayes
-from pcuq.errors import ComputationError, InputError
+from pcuq.errors import ComputationError
 from pcuq.objective import Objective, default_lengthscale
-from pcuq.problem import Problem
+from pcuq.problem import Problem, check_problem
 from pcuq.samplers.base import Crew
 from pcuq.samplers.ensemble import ParallelEnsemble
 from pcuq.start import Start, starting_fit
@@ -102,8 +103,9 @@ def calibrate(
     problem: Problem, replicates: int = REPLICATES, seed: int = 0, tell: Tell = lambda line: None
 ) -> Calibration:
     """λ★ for a problem, from `replicates` sets of data that are simulated at its fit."""
-    if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
-        raise InputError(f"`replicates` needs a whole number of at least 1: got {replicates!r}.")
+    check_problem(problem)
+    whole_number("replicates", replicates, 1)
+    check_seed(seed)
     refuse_joint_noise(problem)
     began = time.perf_counter()
     tell("finding the fit that data are simulated from")

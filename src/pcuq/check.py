@@ -22,19 +22,21 @@ import numpy as np
 from jaxtyping import Float
 
 from pcuq import misfit
+from pcuq._given import check_seed, whole_number
 from pcuq._x64 import x64
 from pcuq.calibrate import calibrate
 from pcuq.errors import InputError
 from pcuq.misfit import Windows
 from pcuq.null import Null, load_null, refitter_for, simulate
 from pcuq.objective import check_regularisation, default_lengthscale
-from pcuq.problem import Problem
+from pcuq.problem import Problem, check_problem
 from pcuq.refits import Refit, Refitter
 from pcuq.runs import PARTICLES
 from pcuq.start import MESH_TOLERANCE, representatives, starting_fit, starting_particles
 
 REPLICATES = 99
 LEVEL = 0.05
+LEAST = 19  # replicates: 1 in 20 is the level
 MATTERS = 1.1  # bands that should be wider by less than a tenth change no decision
 
 Tell = Callable[[str], None]
@@ -186,11 +188,11 @@ def check(
     every stage.
     """
     began = time.perf_counter()
-    if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 19:
-        raise InputError(
-            "`replicates` needs a whole number of at least 19, as 1 in 20 is the level: got "
-            f"{replicates!r}."
-        )
+    check_problem(problem)
+    whole_number("replicates", replicates, LEAST)
+    check_seed(seed)
+    if regularisation != "auto":
+        check_regularisation(regularisation)
     if problem.data.noises[0].joint:
         raise InputError("a check under JointNoise is not known: only the unadjusted flow fits it.")
     known = load_null(null) if isinstance(null, (str, Path)) else null

@@ -1,7 +1,8 @@
 """What a long run leaves on disk, so that it can go on where it was cut off.
 
 A folder holds one file per chunk of iterations, `part-00012.npz`, and `state.npz` with everything
-that the next chunk depends on. Both are arrays only. Each file is written beside its place and then
+that the next chunk depends on. Both are arrays only, and end with a hash of what is before it: a
+file of which a single bit has changed is refused. Each file is written beside its place and then
 renamed, the state last: whenever the run is killed, the state on disk is that of a whole number of
 chunks, all of which are there. A run that goes on gives the same numbers, bit by bit.
 """
@@ -9,9 +10,10 @@ chunks, all of which are there. A run that goes on gives the same numbers, bit b
 from __future__ import annotations
 
 import hashlib
+import io
 import os
+import re
 import shutil
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +24,9 @@ from pcuq.errors import ComputationError, InputError
 FORMAT = 2
 BEGUN, CHOSEN, START, STATE = "begun.npz", "chosen.npz", "start.npz", "state.npz"
 LEAF = "leaf-"
-NAMES = ("part-", BEGUN, CHOSEN, START, STATE)  # of the files of a checkpoint
+FILES = re.compile(r"(part-\d{5}|begun|chosen|start|state)\.npz(\.new)?")
+ATTEMPT = re.compile(r"attempt-(\d+)")
+DIGEST = hashlib.sha256().digest_size
 
 
 class Checkpoint:
@@ -85,11 +89,15 @@ class FitCheckpoint:
 
     def latest(self) -> tuple[int, dict[str, np.ndarray] | None, bool]:
         """(number of the last attempt, its start if it has begun, whether any of it was run)."""
-        started = sorted(self.folder.glob(f"attempt-*/{START}"))
+        started = {
+            int(match[1]): path.parent
+            for path in self.folder.glob(f"attempt-*/{START}")
+            if (match := ATTEMPT.fullmatch(path.parent.name))
+        }
         if not started:
             return 0, None, False
-        last = started[-1].parent
-        return int(last.name.split("-")[1]), _read(last / START), (last / STATE).is_file()
+        number, last = max(started.items())
+        return number, _read(last / START), (last / STATE).is_file()
 
     def attempt(self, number: int, start: dict[str, np.ndarray] | None) -> Checkpoint:
         """The checkpoint of one attempt, which begins at `start` or, if None, goes on."""
@@ -120,19 +128,30 @@ def discard(folder: Path) -> None:
     folder = Path(folder)
     if not folder.exists():
         return
-    inside = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else [folder]
-    strangers = sorted(path for path in inside if not path.name.startswith(NAMES))
+    inside = folder.rglob("*") if folder.is_dir() else [folder]
+    strangers = sorted(path for path in inside if not _is_ours(path, folder))
     if strangers:
         raise InputError(
             f"{folder} holds what is no checkpoint ({strangers[0].name}): choose another folder."
         )
-    shutil.rmtree(folder)
+    try:
+        shutil.rmtree(folder)
+    except OSError as error:
+        raise InputError(f"the checkpoint in {folder} cannot be removed: {error}.") from None
+
+
+def _is_ours(path: Path, folder: Path) -> bool:
+    if path.is_symlink():
+        return False
+    if path.is_dir():
+        return path.parent == folder and ATTEMPT.fullmatch(path.name) is not None
+    return path != folder and FILES.fullmatch(path.name) is not None
 
 
 def _belongs(found: dict[str, np.ndarray], folder: Path, identity: np.ndarray) -> int:
     """How many chunks were done; an error if these are not the files of this run."""
     mark = found.get("mark", np.zeros(2, int))
-    if mark.shape != (2,) or mark[0] != FORMAT:
+    if mark.shape != (2,) or mark.dtype.kind != "i" or mark[0] != FORMAT:
         raise InputError(
             f"what is in {folder} is no checkpoint of this version of pcuq: start again without "
             "resume."
@@ -169,8 +188,11 @@ def _keep(folder: Path, files: dict[str, dict[str, np.ndarray]]) -> None:
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
     beside = path.with_name(path.name + ".new")
     try:
+        packed = io.BytesIO()
+        np.savez(packed, **arrays)  # pyright: ignore[reportArgumentType]: names are strings
         with beside.open("wb") as file:
-            np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]: names are strings
+            file.write(packed.getbuffer())
+            file.write(hashlib.sha256(packed.getbuffer()).digest())
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
@@ -179,12 +201,18 @@ def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
+    damaged = InputError(f"{path} is damaged or no checkpoint: start again without resume.")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
+        whole = path.read_bytes()
     except FileNotFoundError:
         raise InputError(f"there is no checkpoint to resume: {path} does not exist.") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
-        raise InputError(
-            f"{path} is damaged or no checkpoint: start again without resume."
-        ) from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    packed, digest = whole[:-DIGEST], whole[-DIGEST:]
+    if hashlib.sha256(packed).digest() != digest:
+        raise damaged
+    try:
+        with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except Exception:  # made to look whole: zipfile, zlib and numpy each have errors of their own
+        raise damaged from None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pcuq._given import as_numbers
 from pcuq.errors import InputError
 from pcuq.noise import Noise, as_noise
 
@@ -47,18 +48,18 @@ class Data:
         object.__setattr__(self, "y", _frozen(y))
         if self.x is not None:
             object.__setattr__(self, "x", _frozen(self._covariates(len(y))))
-        labels = np.full(len(y), "") if self.condition is None else np.asarray(self.condition)
+        labels = np.full(len(y), "") if self.condition is None else _labels(self.condition)
         if labels.shape != (len(y),):
             raise InputError(
                 f"`condition` needs one label per row: got shape {labels.shape} for {len(y)} rows."
             )
         object.__setattr__(self, "condition", _frozen(labels.astype(str)))
         if self.outputs is not None:
-            names = tuple(self.outputs)
+            names = () if isinstance(self.outputs, str) else tuple(self.outputs)
             if len(names) != y.shape[1] or len(set(names)) != len(names):
                 raise InputError(
                     f"`outputs` needs {y.shape[1]} different names, one per column of y: "
-                    f"got {list(names)}."
+                    f"got {self.outputs!r}."
                 )
             object.__setattr__(self, "outputs", names)
         object.__setattr__(self, "noise", as_noise(self.noise))
@@ -74,6 +75,11 @@ class Data:
         noise: Any = 1.0,
     ) -> Data:
         """From a table with one row per time: the columns of covariate, outputs and condition."""
+        if not hasattr(frame, "columns"):
+            raise InputError(f"`frame` needs a pandas.DataFrame: got {type(frame).__name__}.")
+        twice = sorted({str(name) for name in frame.columns[frame.columns.duplicated()]})
+        if twice:
+            raise InputError(f"the table has columns of the same name, {twice}: rename them.")
         outputs = (
             [c for c in frame.columns if c not in (x, condition)] if outputs is None else outputs
         )
@@ -129,11 +135,7 @@ class Data:
         )
 
     def _covariates(self, n: int) -> np.ndarray:
-        x = np.asarray(self.x)
-        try:
-            x = x.astype(float)
-        except (TypeError, ValueError):
-            raise InputError(f"`x` needs numbers: got values of type {x.dtype}.") from None
+        x = as_numbers("x", self.x)
         if x.ndim not in (1, 2) or len(x) != n:
             raise InputError(
                 f"`y` needs one row per `x`: got {n} rows for {len(x) if x.ndim else 1} covariates "
@@ -171,11 +173,9 @@ class Data:
 
 
 def _table(name: str, values) -> np.ndarray:
-    table = np.asarray(values)
-    try:
-        table = table.astype(float)
-    except (TypeError, ValueError):
-        raise InputError(f"`{name}` needs numbers: got values of type {table.dtype}.") from None
+    if isinstance(values, np.ma.MaskedArray):  # what is masked is missing
+        values = np.ma.filled(values.astype(float), np.nan)
+    table = as_numbers(name, values)
     if table.ndim == 1:
         table = table[:, None]
     if table.ndim != 2:
@@ -183,6 +183,13 @@ def _table(name: str, values) -> np.ndarray:
             f"`{name}` needs shape (n, d), a row per measurement: got shape {table.shape}."
         )
     return table
+
+
+def _labels(given) -> np.ndarray:
+    try:
+        return np.asarray(given)
+    except ValueError:
+        raise InputError("`condition` needs one label per row: got lists of labels.") from None
 
 
 def _check_scale(scale, observed: np.ndarray):
@@ -196,10 +203,7 @@ def _check_scale(scale, observed: np.ndarray):
             )
         numbers = np.asarray([part for part in scale if not isinstance(part, str)], dtype=float)
     else:
-        try:
-            numbers = np.asarray(scale, dtype=float)
-        except (TypeError, ValueError):
-            raise InputError(f"`noise` needs numbers or parameter names: got {scale!r}.") from None
+        numbers = as_numbers("noise", scale)
         if numbers.shape not in ((), (d,), (n, d)):
             raise InputError(
                 f"`noise` needs one sd, one per output ({d},) or one per row and output "

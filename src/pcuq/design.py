@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pcuq._given import check_memory
 from pcuq.data import Data
 from pcuq.kernels import Kernel
 
@@ -104,6 +105,13 @@ def make_design(data: Data, kernel: Kernel, points: Points, static_scale: np.nda
     x = x[rows]
 
     n = len(rows)
+    if kernel.lengthscale_x > 0:
+        sizes = np.bincount(group).astype(float)
+        check_memory(
+            8 * 8 * np.sum(sizes**2),
+            f"comparing {n} data at all covariates with each other (lengthscale_x > 0)",
+            "use lengthscale_x=0 or fewer data",
+        )
     left, right, similarity = _neighbours(group, x, group[first], x[first], kernel.lengthscale_x)
     pair_left, pair_right, pair_similarity = _neighbours(
         group[first], x[first], group[first], x[first], kernel.lengthscale_x

@@ -48,9 +48,11 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import root_scalar
 from scipy.special import logsumexp
 
+from pcuq._given import as_numbers, check_memory
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
 from pcuq.objective import check_regularisation, objective_of
+from pcuq.problem import check_problem
 
 Array = NDArray[np.float64]
 Blocks = Callable[[NDArray[np.intp], NDArray[np.intp]], ArrayLike]
@@ -82,8 +84,9 @@ def solve_on_grid(
     `volumes` is (G,), or one number for all points. The pair matrix is held in memory:
     8 G² bytes, 3.2 GB for 20,000 points.
     """
+    check_problem(problem)
     lam = check_regularisation(regularisation)
-    theta = np.asarray(points, dtype=np.float64)
+    theta = as_numbers("points", points)
     p = len(problem.parameters)
     if theta.ndim != 2 or theta.shape[0] == 0 or theta.shape[1] != p:
         raise InputError(
@@ -93,7 +96,7 @@ def solve_on_grid(
     if not np.isfinite(theta).all():
         bad = int(np.flatnonzero(~np.isfinite(theta).all(axis=1))[0])
         raise InputError(f"`points` needs finite values: row {bad} is {theta[bad]}; leave it out.")
-    volume = np.asarray(volumes, dtype=np.float64)
+    volume = as_numbers("volumes", volumes)
     if volume.ndim > 1 or volume.shape not in ((), (theta.shape[0],)):
         raise InputError(
             f"`volumes` needs one number, or one for each of the {theta.shape[0]} points:"
@@ -105,6 +108,7 @@ def solve_on_grid(
             f" {volume.max()}; leave points without volume out."
         )
 
+    check_memory(2 * 8.0 * len(theta) ** 2, f"a grid of {len(theta)} points", "use fewer points")
     objective = objective_of(problem)
     features = jax.jit(objective.features)(theta)
     pair_block = jax.jit(objective.pair_block)

@@ -16,6 +16,7 @@ from pcuq.baselines import bayes, mmd_bayes
 from pcuq.calibrate import Calibration, calibrate
 from pcuq.checkpoint import FitCheckpoint
 from pcuq.errors import ComputationError, InputError
+from pcuq.failures import count_failures
 from pcuq.fixed_point import fixed_point
 from pcuq.groups import make_groups
 from pcuq.monte_carlo import MonteCarloObjective
@@ -37,7 +38,7 @@ from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
 from pcuq.samplers.mixture import Mixture
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
-from pcuq.settings import AUTO, Settings, make_settings, with_lam
+from pcuq.settings import AUTO, Settings, check_ways, make_settings, with_lam
 from pcuq.sharded import ShardedObjective
 from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
 from pcuq.start import representatives as representatives_of
@@ -85,6 +86,7 @@ def fit(
     how many of this process "mala" and "flow" spread the particles (see `pcuq.sharded`).
     """
     began = time.perf_counter()
+    check_ways(solver, mesh_tolerance, progress)
     settings = make_settings(
         problem,
         method,
@@ -148,7 +150,8 @@ def fit(
         v_data = v_pooled if method == "pcuq" else objective.data_terms_of_many(pooled)
         tell("checking the solver's error")
         tick = time.perf_counter()
-        check = check_solver(objective, settings.lam or _bayes_lam(objective), pooled, v_data)
+        lam = settings.lam or _bayes_lam(objective)
+        check = check_solver(objective, lam, pooled, v_data, _pool(run.failed[..., None])[:, 0])
         clock["verification"] = time.perf_counter() - tick
         if check.good or attempt == REFINEMENTS or _is_adaptive(predictor):
             break
@@ -237,6 +240,11 @@ def _run(
     chosen: Sampler, starts, objective: Objective, settings: Settings, progress, kept, resume
 ) -> Run:
     v = np.asarray(objective.data_terms_of_many(_flat(starts))).reshape(starts.shape[:2])
+    if not (v > 0).any() and not objective.usable_of_many(_flat(starts)).any():
+        raise ComputationError(
+            "no starting particle can be solved, although the starting fit could be: if there is a "
+            "simulator, see that it still answers; else narrow the priors."
+        )
     if settings.method == "pcuq" and not (v > 0).any():
         raise ComputationError(
             "no starting particle explains any of the data (v = 0 for all of them): widen the "
@@ -303,11 +311,16 @@ def _package(
     known = start.best[None] if anchors is None else np.asarray(anchors.centres)
     best = float(np.max(objective.data_terms_of_many(known)))
     fits = part_that_fits(v_data, best)
+    failures = count_failures(objective, theta, run.failed)
+    happened = {name: float(np.mean(values)) for name, values in run.info.items()}
     figures: dict[str, Any] = {
         "share_outside_fit": float(1 - fits.mean()) if settings.method == "pcuq" else 0.0,
         "spread": spread(pooled[fits] if fits.any() else pooled),
         "failed_draws": int(run.failed.sum()),
-        "acceptance": {k: float(np.mean(x)) for k, x in run.info.items()},
+        "failures": failures.by_cause,
+        "failed_in_warmup": int(run.warmup_failures.sum()),
+        "failed_proposals": happened.pop("failed_proposals"),
+        "acceptance": happened,
         "solver_error": check.trajectory_error,
         "solver_density_error": check.density_error,
         "solver_disagreements": check.disagreements,
@@ -342,6 +355,8 @@ def _package(
         run.failed,
         run.info,
         attributes,
+        failures=failures,
+        warmup_failures=run.warmup_failures,
         warmup_theta=run.warmup_theta,
         extra=make_groups(objective, pooled, settings.seed),
     )

@@ -20,6 +20,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from pcuq._given import as_numbers
 from pcuq.errors import InputError
 
 
@@ -60,6 +61,10 @@ class Kernel:
         return None
 
 
+def _positive(numbers: np.ndarray) -> np.ndarray:
+    return np.isfinite(numbers) & (numbers > 0)
+
+
 def _numbers(given) -> np.ndarray | None:
     """As floats, None where they are not numbers."""
     try:
@@ -89,11 +94,13 @@ class GaussianMixtureKernel(Kernel):
 
     def __post_init__(self):
         super().__post_init__()
-        multiples = np.asarray(self.multiples, dtype=float)
-        weights = np.ones(len(multiples)) if self.weights is None else np.asarray(self.weights)
-        if multiples.ndim != 1 or len(multiples) == 0 or not np.all(multiples > 0):
+        multiples = as_numbers("multiples", self.multiples)
+        if multiples.ndim != 1 or not len(multiples) or not np.all(_positive(multiples)):
             raise InputError(f"`multiples` needs positive numbers: got {self.multiples}.")
-        if weights.shape != multiples.shape or not np.all(weights > 0):
+        weights = as_numbers("weights", np.ones(1) if self.weights is None else self.weights)
+        if self.weights is not None and (
+            weights.shape != multiples.shape or not np.all(_positive(weights))
+        ):
             raise InputError(
                 f"`weights` needs one positive number per multiple: got {self.weights}."
             )
@@ -125,7 +132,7 @@ class RationalQuadraticKernel(Kernel):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.alpha > 0:
+        if np.ndim(self.alpha) or not _positive(as_numbers("alpha", self.alpha)):
             raise InputError(f"`alpha` must be positive: got {self.alpha}.")
 
     def profile(self, r):

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from pcuq._x64 import x64, x64_gradient
 from pcuq.errors import InputError
-from pcuq.problem import Predictor, Problem
+from pcuq.problem import Predictor, Problem, check_problem
 
 # Where noise is small beside the outputs, a log-likelihood needs many digits of them.
 TOLERANCE = 1e-10
@@ -30,7 +30,8 @@ def log_likelihood(problem: Problem, theta) -> Float[Array, ""]:
 
     Solved with adaptive steps of the method that suits the problem's nominal point, if it has one.
     """
-    return _accurate(problem)(point(problem, theta))
+    theta = point(problem, theta)
+    return _accurate(problem)(theta)
 
 
 @functools.lru_cache(maxsize=8)
@@ -143,7 +144,11 @@ def scales_at_points(problem: Problem, outputs: Array, theta: Array):
 
 def point(problem: Problem, theta) -> Float[Array, " p"]:
     """θ as an array of the right shape."""
-    theta = jnp.asarray(theta).astype(jnp.float64)
+    check_problem(problem)
+    try:
+        theta = jnp.asarray(theta).astype(jnp.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"θ needs numbers, one per parameter: got {theta!r}.") from None
     if theta.shape != (len(problem.parameters),):
         raise InputError(
             f"θ needs one number per parameter ({', '.join(problem.parameters)}): "

@@ -28,6 +28,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 from jaxtyping import Array
 
+from pcuq._given import as_numbers
 from pcuq.errors import InputError
 
 TRANSFORMS: dict[str, tuple[Callable, Callable]] = {
@@ -142,7 +143,7 @@ class StudentT(LocationScale):
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.df >= 1:
+        if np.ndim(self.df) or not 1 <= as_numbers("df", self.df) < np.inf:
             raise InputError(f"`df` of StudentT needs to be at least 1: got {self.df}.")
 
     def standard_log_density(self, z):

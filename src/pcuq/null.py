@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pcuq import misfit, refits, runs
+from pcuq._given import check_file
 from pcuq._program import Program
 from pcuq.errors import ComputationError, InputError
 from pcuq.problem import Problem
@@ -83,14 +83,13 @@ def load_null(path: str | Path) -> Null:
     refused = InputError(
         f"{path} is not a file of simulated checks: simulate them anew, without `null`."
     )
-    if not Path(path).is_file():
-        raise InputError(f"there is no file {path}: leave `null` out to simulate it.")
+    check_file(path, "file", "leave `null` out to simulate it")
     try:
         with np.load(path, allow_pickle=False) as file:
             said = json.loads(str(file["said"]))
             figures = Figures(**{name: file[f"figure-{name}"] for name in Figures._fields})
             arrays = {name: file[name] for name in ARRAYS}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # zipfile, zlib, numpy and json each have errors of their own
         raise refused from error
     if not isinstance(said, dict) or said.pop("version", None) != VERSION:
         raise refused

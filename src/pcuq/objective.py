@@ -28,7 +28,7 @@ from pcuq.embedding import Embedding, make_embedding
 from pcuq.errors import InputError
 from pcuq.likelihood import known_scale, point, predictions
 from pcuq.pairs import PairSum, SinglePrecision
-from pcuq.problem import Predictor, Problem
+from pcuq.problem import Predictor, Problem, check_problem
 from pcuq.start import noise_at_starting_fit
 
 # Entries of the data term that are held at once: (particles, datum-atom pairs, outputs).
@@ -234,6 +234,11 @@ class Objective:
         (v,) = self._by_batches(self._data_terms_batch, *self.solve_many(thetas), thetas)
         return v
 
+    def usable_of_many(self, thetas: Float[np.ndarray, "K p"]) -> Bool[np.ndarray, " K"]:
+        """Which can be solved, with outputs and scales in the range of their noise."""
+        (found,) = self._by_batches(self._usable_batch, *self.solve_many(thetas), thetas)
+        return found
+
     def log_priors_of_many(self, thetas: Float[np.ndarray, "K p"]) -> Float[np.ndarray, " K"]:
         (found,) = self._by_batches(self._log_priors_batch, thetas)
         return found
@@ -245,6 +250,10 @@ class Objective:
     @cached_property
     def _solve_batch(self):
         return Program(self.predictor.many)
+
+    @cached_property
+    def _usable_batch(self):
+        return Program(lambda *solved: (jax.vmap(self._of_outputs)(*solved)[1],))
 
     @cached_property
     def _data_terms_batch(self):
@@ -490,6 +499,7 @@ def joint_log_density(problem: Problem, regularisation: float) -> Callable[[Arra
 
 def objective_of(problem: Problem) -> Objective:
     """The objective on accurate adaptive solves, made once per problem."""
+    check_problem(problem)
     known = problem.__dict__.get("_objective")
     if known is None:
         if isinstance(jnp.add(0.0, 0.0), Tracer):  # inside the caller's jit
@@ -503,9 +513,10 @@ def objective_of(problem: Problem) -> Objective:
 
 def check_regularisation(value) -> float:
     """λ as a positive finite number."""
-    if isinstance(value, str):
+    try:
+        number = np.nan if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not 0 < number < np.inf:
         raise InputError(f"`regularisation` needs a number λ > 0: got {value!r}.")
-    number = float(value)
-    if not (np.isfinite(number) and number > 0):
-        raise InputError(f"`regularisation` needs a finite λ > 0: got {value}.")
     return number

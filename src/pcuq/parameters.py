@@ -33,6 +33,8 @@ PROBES = np.array([-6.0, -2.0, -0.5, 0.0, 0.5, 2.0, 6.0])
 # Tries at a prior draw inside the range; at least a tenth of the prior must lie there.
 CANDIDATES = 256
 LEAST_INSIDE = 0.1
+# Coordinates of the draws in the file of a fit.
+TAKEN = ("chain", "draw", "system", "particle")
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,12 @@ class Parameter:
         low, high = self._bounds
         return jnp.log(draw - low) - jnp.log(high - draw)
 
+    def _stated(self, theta):
+        """θ → the value that the prior speaks of."""
+        if self.prior_on == "unconstrained":
+            return theta
+        return self._scaled(theta) if self.prior_on == "scale" else self.constrain(theta)
+
     def _scaled(self, theta):
         if self._bounds is None:
             return theta
@@ -179,9 +187,13 @@ class Parameter:
                 f"{'upper' if lower is None else 'lower'}; give both, or use 'log' for a value "
                 "that is only positive."
             )
-        if not (math.isfinite(lower) and math.isfinite(upper) and lower < upper):
+        try:
+            ordered = math.isfinite(lower) and math.isfinite(upper) and lower < upper
+        except TypeError:
+            ordered = False
+        if not ordered:
             raise InputError(
-                f"`lower` and `upper` must be finite with lower < upper: got {lower}, {upper}."
+                f"`lower` and `upper` must be finite with lower < upper: got {lower!r}, {upper!r}."
             )
         if self.transform in ("log", "log10"):
             if lower <= 0:
@@ -205,10 +217,19 @@ class Parameter:
             )
         with jax.enable_x64(True):
             log_density = np.asarray(jax.vmap(self.log_prior)(jnp.asarray(PROBES)))
-            draws = prior.sample(jax.random.key(0), (1000,))
+            # Some distributions have a density beyond their support, where they are never drawn.
+            support: Any = prior.support
+            covered = np.isfinite(log_density) & np.asarray(support(self._stated(PROBES)))
+            try:
+                draws = prior.sample(jax.random.key(0), (1000,))
+            except NotImplementedError:
+                raise InputError(
+                    f"`prior` must be one that can be drawn from: {type(prior).__name__} cannot; "
+                    "an improper prior is none."
+                ) from None
             inside = float(jnp.mean(jnp.isfinite(self._to_theta(draws))))
-        if not np.all(np.isfinite(log_density)):
-            probe = PROBES[~np.isfinite(log_density)][0]
+        if not np.all(covered):
+            probe = PROBES[~covered][0]
             raise InputError(
                 f"the prior {type(prior).__name__} gives no density to the {self.prior_on} value "
                 f"that the {self.transform!r} transform makes of θ = {probe:g} "
@@ -237,6 +258,11 @@ class Parameters(Mapping[str, Parameter]):
         for name, parameter in parameters.items():
             if not isinstance(name, str) or not name:
                 raise InputError(f"a parameter's name must be a non-empty string: got {name!r}.")
+            if name in TAKEN or "/" in name or not name.isprintable():
+                raise InputError(
+                    f"no parameter can be named {name!r} in the file of a fit, where "
+                    f"{', '.join(TAKEN)} mean something else and / is a group: choose another name."
+                )
             if not isinstance(parameter, Parameter):
                 raise InputError(
                     f"parameter {name!r} must be a pcuq.Parameter: got {type(parameter).__name__}."

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from pcuq._given import as_numbers, check_memory, check_seed, whole_number
 from pcuq._program import Program
 from pcuq._x64 import x64
 from pcuq.data import Data
@@ -25,7 +26,7 @@ from pcuq.interventions import Intervention, parse
 from pcuq.likelihood import scales_at_points
 from pcuq.models import mesh
 from pcuq.noise import Noise
-from pcuq.problem import Problem
+from pcuq.problem import Problem, check_problem
 
 Array = NDArray[np.float64]
 Changes = Intervention | str | Iterable[Intervention | str] | None
@@ -69,6 +70,8 @@ def predict(
     parameters sees what `do` does to them from the start, not what it does at a later time.
     Outputs that were not measured have no known noise, and NaN for observations.
     """
+    check_problem(problem)
+    seed = check_seed(seed)
     table = _thetas(problem, thetas)
     share = _weights(weights, len(table))
     changes = _changes(do)
@@ -78,6 +81,7 @@ def predict(
     draws, share = _thinned(given, share, max_draws)
     table = table[draws]
     points = _covariates(problem, x)
+    _check_size(problem, len(table), points)
     distinct, back = None, np.zeros(1, dtype=int)
     if points is not None:
         distinct, back = np.unique(points, axis=0, return_inverse=True)
@@ -116,10 +120,11 @@ def prior_predictive(
     noise: bool = True,
 ) -> Prediction:
     """What the prior Q0 predicts: `predict` for that many draws from it."""
-    if not (isinstance(draws, (int, np.integer)) and draws >= 1):
-        raise InputError(f"`draws` needs a positive whole number: got {draws!r}.")
-    key = jax.random.fold_in(jax.random.key(seed), PRIOR_STREAM)
-    thetas = problem.parameters.draws(key, int(draws))
+    check_problem(problem)
+    draws = whole_number("draws", draws, 1)
+    _check_size(problem, draws, x)
+    key = jax.random.fold_in(jax.random.key(check_seed(seed)), PRIOR_STREAM)
+    thetas = problem.parameters.draws(key, draws)
     return predict(problem, thetas, x, condition, do, seed=seed, noise=noise, max_draws=None)
 
 
@@ -309,7 +314,7 @@ def _typical_scales(problem: Problem, condition: str | None) -> Array:
 
 
 def _thetas(problem: Problem, thetas: ArrayLike) -> Array:
-    table = np.atleast_2d(np.asarray(thetas, dtype=float))
+    table = np.atleast_2d(as_numbers("thetas", thetas))
     p = len(problem.parameters)
     if table.ndim != 2 or table.shape[1] != p or len(table) == 0 or not np.isfinite(table).all():
         raise InputError(
@@ -322,7 +327,7 @@ def _thetas(problem: Problem, thetas: ArrayLike) -> Array:
 def _weights(weights: ArrayLike | None, size: int) -> Array | None:
     if weights is None:
         return None
-    share = np.asarray(weights, dtype=float)
+    share = as_numbers("weights", weights)
     if share.shape != (size,) or not np.isfinite(share).all() or share.min() < 0 or not share.any():
         raise InputError(
             f"`weights` needs {size} finite numbers, one per draw, none negative and not all zero: "
@@ -333,8 +338,7 @@ def _weights(weights: ArrayLike | None, size: int) -> Array | None:
 
 def _thinned(size: int, weights: Array | None, most: int | None):
     """(rows, their weights): all, or `most` at the middles of equal shares of the weight."""
-    if most is not None and not (isinstance(most, (int, np.integer)) and most >= 1):
-        raise InputError(f"`max_draws` needs a positive whole number or None: got {most!r}.")
+    most = None if most is None else whole_number("max_draws", most, 1)
     if most is None or size <= most:
         return np.arange(size), weights
     middles = (np.arange(most) + 0.5) / most
@@ -365,13 +369,17 @@ def _model(problem: Problem, condition: str | None):
     return problem.model_for(condition)
 
 
+def _check_size(problem: Problem, draws: int, x) -> None:
+    """Refuse more trajectories than fit into memory: with noise, and a copy of both on the way."""
+    points = 1 if x is None else np.size(x)
+    needed = 4 * 8.0 * draws * (points * len(problem.model.outputs) + len(problem.parameters))
+    check_memory(needed, f"a prediction of {draws} draws at {points} points", "ask for fewer")
+
+
 def _covariates(problem: Problem, x: ArrayLike | None) -> Array | None:
     if x is None:
         return None
-    try:
-        points = np.atleast_1d(np.asarray(x, dtype=float))
-    except (TypeError, ValueError):
-        raise InputError(f"`x` needs numbers: got {x!r}.") from None
+    points = np.atleast_1d(as_numbers("x", x))
     if points.ndim > 2 or points.size == 0 or not np.isfinite(points).all():
         raise InputError(
             f"`x` needs finite covariates, (n,) or (n, k) with n ≥ 1: got shape {points.shape}."

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from pcuq._given import as_numbers
 from pcuq._x64 import x64
 from pcuq.data import Data
 from pcuq.design import Design, Points, make_design, make_points
@@ -20,6 +21,7 @@ from pcuq.errors import InputError
 from pcuq.interventions import Equilibration, Intervention
 from pcuq.kernels import GaussianKernel, Kernel
 from pcuq.models.base import LARGEST_OUTPUT, kept, solve_many
+from pcuq.models.causes import FINE
 from pcuq.models.family import families
 from pcuq.parameters import Parameters
 
@@ -66,7 +68,7 @@ class Problem:
         object.__setattr__(self, "points", make_points(self.data))
         self._check_covariates()
         if self.nominal is not None:
-            nominal = np.asarray(self.nominal, dtype=float)
+            nominal = as_numbers("nominal", self.nominal)
             if nominal.shape != (len(self.parameters),) or not np.isfinite(nominal).all():
                 raise InputError(
                     f"`nominal` needs {len(self.parameters)} finite numbers: got {self.nominal}."
@@ -230,6 +232,13 @@ class Problem:
             )
 
 
+def check_problem(given: Any) -> Problem:
+    """Refuse anything else in its place."""
+    if not isinstance(given, Problem):
+        raise InputError(f"`problem` needs a pcuq.Problem: got {type(given).__name__}.")
+    return given
+
+
 def _describe(prior) -> tuple:
     """A prior's name and numbers."""
     numbers = {
@@ -355,6 +364,16 @@ class Predictor:
         with np.errstate(invalid="ignore"):
             ok = np.all(fine, axis=0) & np.all(np.abs(w) < LARGEST_OUTPUT, axis=(1, 2))
         return np.where(ok[:, None, None], w, 0.0), ok
+
+    def why(self, thetas: Float[np.ndarray, "K p"]) -> list[str]:
+        """Why each of them cannot be solved, "" where it can."""
+        found = self.problem.parameters.constrain(jnp.asarray(thetas))
+        values = {name: np.asarray(value) for name, value in found.items()}
+        causes = [
+            solver.why(values) if isinstance(group, int) else group.why(solver, values)
+            for group, solver in zip(self._groups, self.solvers, strict=True)
+        ]
+        return [next(filter(None, of_theta), FINE) for of_theta in zip(*causes, strict=True)]
 
     def describe(self) -> list[dict]:
         return [solver.describe() for solver in self.solvers]

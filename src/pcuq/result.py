@@ -8,6 +8,7 @@ mean and sd) are the verdict. Settings and figures of the whole fit are attribut
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -22,12 +23,20 @@ import numpy as np
 import xarray as xr
 
 from pcuq import diagnostics
+from pcuq._given import check_file
 from pcuq._x64 import x64
 from pcuq.errors import InputError
+from pcuq.failures import Failures
 from pcuq.predict import Prediction, predict
-from pcuq.problem import Problem
+from pcuq.problem import Problem, check_problem
 
 FORMAT = "pcuq-fit-1"
+# HDF5 keeps no checksums. This mark and a hash of all before it stand at the end of a file, where
+# other readers of netCDF do not look.
+MARK = b"\npcuq sha256 "
+TRAILER = len(MARK) + hashlib.sha256().digest_size
+GROUPS = ("posterior", "unconstrained_posterior", "sample_stats", "observed_data", "constant_data")
+WORDS = ("method", "status", "problem", "diagnostics", "solver", "seconds", "versions")
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,11 +124,18 @@ class Fit:
     def save(self, path: str | os.PathLike) -> Path:
         """Write netCDF; the file is complete or not there at all."""
         path = Path(path)
-        handle, scratch = tempfile.mkstemp(suffix=".nc", dir=path.parent or ".")
+        try:
+            handle, scratch = tempfile.mkstemp(suffix=".nc", dir=path.parent)
+        except OSError as error:
+            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
         os.close(handle)
         try:
             self.tree.to_netcdf(scratch, engine="h5netcdf")
+            _sign(Path(scratch))
             os.replace(scratch, path)
+        except OSError as error:
+            Path(scratch).unlink(missing_ok=True)
+            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
         except BaseException:
             Path(scratch).unlink(missing_ok=True)
             raise
@@ -135,20 +151,47 @@ class Fit:
 
 def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
     """Read a fit; with its problem it can predict. A different problem is refused."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: give the path that `fit.save` wrote.")
+    path = check_file(path, "file", "give the path that `fit.save` wrote")
+    if problem is not None:
+        check_problem(problem)
+    try:
+        whole = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
+    trailer = whole[-TRAILER:]
+    if trailer.startswith(MARK) and trailer != _trailer(whole[:-TRAILER]):
+        raise InputError(f"{path} is damaged: it is not what was written. Fit again, or copy it.")
     try:
         tree = xr.load_datatree(path, engine="h5netcdf")
     except Exception as error:
-        raise InputError(f"{path} is not a readable netCDF file: {error}") from error
+        said = " ".join(str(error).split()).rstrip(".")
+        raise InputError(f"{path} is not a readable netCDF file: {said}.") from error
     if tree.attrs.get("format") != FORMAT:
         raise InputError(f"{path} was not written by pcuq (format {tree.attrs.get('format')!r}).")
+    _check_whole(path, tree)
     if problem is not None and problem.fingerprint != tree.attrs["problem"]:
         raise InputError(
             f"{path} belongs to another problem: data, parameters, kernel or conditions differ."
         )
     return Fit(tree, problem)
+
+
+def _trailer(content: bytes) -> bytes:
+    return MARK + hashlib.sha256(content).digest()
+
+
+def _sign(path: Path) -> None:
+    trailer = _trailer(path.read_bytes())
+    with path.open("ab") as file:
+        file.write(trailer)
+
+
+def _check_whole(path: Path, tree: xr.DataTree) -> None:
+    """Refuse a tree that lacks what a fit has."""
+    missing = [name for name in GROUPS if name not in tree.children]
+    missing += [name for name in WORDS if not isinstance(tree.attrs.get(name), str)]
+    if missing:
+        raise InputError(f"{path} is no whole fit: it lacks {', '.join(missing)}.")
 
 
 @x64
@@ -159,6 +202,8 @@ def make_tree(
     failed: np.ndarray,
     info: Mapping[str, np.ndarray],
     attributes: Mapping[str, Any],
+    failures: Failures | None = None,
+    warmup_failures: np.ndarray | None = None,
     warmup_theta: np.ndarray | None = None,
     extra: Mapping[str, xr.Dataset] | None = None,
 ) -> xr.DataTree:
@@ -203,7 +248,14 @@ def make_tree(
                 ("parameter",),
                 np.asarray(diagnostics.rhat_over_systems(summary)).reshape(len(names)),
             )
+    if failures is not None and failures.causes:
+        by_cause = failures.counts.reshape(systems * particles, -1)
+        stats["failures_by_cause"] = (("chain", "cause"), by_cause)
+        stats["cause"] = (("cause",), np.array(failures.causes, dtype=object))
+    if warmup_failures is not None:
+        stats["warmup_failures"] = (("chain",), warmup_failures.ravel())
     for name, values in info.items():
+        assert name not in stats, name  # one name, one thing
         stats[name] = (("which_system", "iteration"), values)
     groups = {
         "posterior": xr.Dataset(posterior, coords=coordinates),

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcuq import scores
+from pcuq._given import check_seed, whole_number
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
 from pcuq.heldout import matched, predict_rows
@@ -64,8 +65,8 @@ def score(
     several = {fits.method: fits} if isinstance(fits, Fit) else dict(fits)
     if not several or not all(isinstance(fit, Fit) for fit in several.values()):
         raise InputError("`fits` needs a pcuq.Fit, or a mapping from name to pcuq.Fit.")
-    if isinstance(draws, bool) or int(draws) != draws or draws < 2:
-        raise InputError(f"`draws` needs a whole number of at least 2: got {draws!r}.")
+    whole_number("draws", draws, 2)
+    check_seed(seed)
     found = {}
     for name, fit in several.items():
         thetas, notes = matched(fit, heldout, fixed, int(draws))

@@ -8,10 +8,13 @@ from typing import NamedTuple
 
 import jax
 
+from pcuq._given import as_numbers, check_memory, check_seed, whole_number
 from pcuq.baselines import mmd_bayes
 from pcuq.errors import InputError
+from pcuq.models.choose import METHODS as METHODS_OF_SOLVING
 from pcuq.objective import check_regularisation
-from pcuq.problem import Problem
+from pcuq.problem import Problem, check_problem
+from pcuq.samplers.base import CHUNK
 
 AUTO = 0.0  # stands for a λ that is still to be found
 METHODS = ("pcuq", "bayes", "mmd-bayes")
@@ -61,8 +64,7 @@ def make_settings(
     devices=None,
 ) -> Settings:
     """The arguments of `fit`, each refused with what was wanted where it cannot be."""
-    if not isinstance(problem, Problem):
-        raise InputError(f"`problem` needs a pcuq.Problem: got {type(problem).__name__}.")
+    check_problem(problem)
     if method not in METHODS:
         raise InputError(f"`method` needs one of {', '.join(METHODS)}: got {method!r}.")
     lam = None
@@ -86,43 +88,59 @@ def make_settings(
         given if given is not None else d
         for given, d in zip((warmup, draws, thin), defaults, strict=True)
     ]
-    for name, value, least in (
-        ("particles", particles, 2 if method == "pcuq" else 1),
-        ("systems", systems, 1),
-        ("warmup", lengths[0], 0),
-        ("draws", lengths[1], 4),
-        ("thin", lengths[2], 1),
-    ):
-        if isinstance(value, bool) or int(value) != value or value < least:
-            raise InputError(f"`{name}` needs a whole number of at least {least}: got {value!r}.")
+    particles = whole_number("particles", particles, 2 if method == "pcuq" else 1)
+    systems = whole_number("systems", systems, 1)
+    names, least = ("warmup", "draws", "thin"), (0, 4, 1)
+    lengths = [whole_number(*given) for given in zip(names, lengths, least, strict=True)]
     _check_scale(method, sampler, joint, particles, pair_batch, devices)
-    if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**32:
-        raise InputError(f"`seed` needs a whole number from 0 to 2³² − 1: got {seed!r}.")
+    seed = check_seed(seed)
     number = math.nan
     if method == "mmd-bayes":
         number = _beta(problem, beta, lam)
     if method != "pcuq":
         particles, systems = (BAYES_CHAINS if sampler == "nuts" else particles), 1
-    return Settings(
+    settings = Settings(
         method=method,
         lam=lam,
         beta=number,
-        particles=int(particles),
-        systems=int(systems),
+        particles=particles,
+        systems=systems,
         sampler=sampler,
-        warmup=int(lengths[0]),
-        draws=int(lengths[1]),
-        thin=int(lengths[2]),
+        warmup=lengths[0],
+        draws=lengths[1],
+        thin=lengths[2],
         rounds=rounds,
-        seed=int(seed),
+        seed=seed,
         pair_batch=pair_batch,
         devices=devices,
     )
+    check_memory(
+        bytes_needed(problem, settings),
+        f"a fit of {systems} systems of {particles} particles, with {lengths[0]} iterations of "
+        f"warm-up and {lengths[1]} draws, one out of {lengths[2]},",
+        "use fewer",
+    )
+    return settings
+
+
+def bytes_needed(problem: Problem, settings: Settings) -> float:
+    """Roughly, and rather too few: positions, κ0 between them, and what they predict."""
+    p, together = len(problem.parameters), settings.systems * settings.particles
+    position = 8.0 * p + 9  # θ, v and whether it failed
+    at_a_stretch = max(CHUNK, settings.thin * 2**settings.rounds)
+    kept = settings.warmup + settings.draws + at_a_stretch
+    points = sum(1 if x is None else len(x) for x in problem.points.covariates)
+    predicted = 8.0 * points * problem.data.d * (1 if settings.sampler == "ensemble" else p + 1)
+    ensemble = settings.method == "pcuq" and settings.sampler == "ensemble"
+    pairs = 8.0 * 4 * settings.particles if ensemble else 0.0  # with all others and proposals
+    return together * (kept * position + predicted + pairs)
 
 
 def _check_scale(method, sampler, joint, particles, pair_batch, devices) -> None:
     """Refuse means for large systems where they cannot be used."""
     flow = method == "pcuq" and sampler == "flow" and not joint
+    if pair_batch is not None:
+        whole_number("pair_batch", pair_batch, 2)
     if pair_batch is not None and (not flow or devices is not None):
         raise InputError(
             "`pair_batch` is for method='pcuq' with sampler='flow', on one device and without "
@@ -135,13 +153,24 @@ def _check_scale(method, sampler, joint, particles, pair_batch, devices) -> None
             "`devices` is for method='pcuq' with sampler='mala' or 'flow', without JointNoise: got "
             f"method={method!r}, sampler={sampler!r}."
         )
-    there = jax.local_device_count()
-    whole = not isinstance(devices, bool) and int(devices) == devices and 1 <= devices <= there
-    if not whole or particles % devices:
+    whole_number("devices", devices, 1, jax.local_device_count())
+    if particles % devices:
         raise InputError(
-            f"`devices` needs a whole number that divides the {particles} particles, of the "
-            f"{there} that there are: got {devices!r}."
+            f"`devices` needs a number that divides the {particles} particles: got {devices!r}."
         )
+
+
+def check_ways(solver, mesh_tolerance, progress) -> None:
+    """Refuse how to solve and whom to tell, before anything is compiled."""
+    if solver not in METHODS_OF_SOLVING:
+        raise InputError(f"`solver` needs one of {', '.join(METHODS_OF_SOLVING)}: got {solver!r}.")
+    tolerance = as_numbers("mesh_tolerance", mesh_tolerance)
+    if tolerance.ndim or not 0 < tolerance < 1:
+        raise InputError(
+            f"`mesh_tolerance` needs a number between 0 and 1: got {mesh_tolerance!r}."
+        )
+    if progress is not None and not callable(progress):
+        raise InputError(f"`progress` needs a function of what is told: got {progress!r}.")
 
 
 def with_lam(settings: Settings, lam: float) -> Settings:

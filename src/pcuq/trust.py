@@ -62,23 +62,29 @@ def verdict(settings, figures, check, share_failed) -> tuple[bool, str]:
             f"{check.density_error:.2g} in the log density: use solver='implicit' or 'explicit', "
             "or a smaller mesh_tolerance"
         )
+    if check.lost:
+        doubts.append(
+            f"{check.lost} of a sample of draws cannot be solved any more, and could be when they "
+            "were drawn: see that the simulator always answers alike"
+        )
     if share_failed > 0.5:
         doubts.append(f"{share_failed:.0%} of the draws cannot be solved: narrow the prior")
     if settings.sampler == "flow":
         doubts.append("the unadjusted flow has a bias that is not measured: use 'ensemble'")
-    outside = figures["share_outside_fit"]
-    unchecked = (
-        " Whether the draws satisfy the fixed-point equation could not be told: its importance "
-        f"sample has an effective size of only {figures['fixed_point_ess']:.0f}."
-        if "fixed_point_ess" in figures and not known
-        else ""
-    )
-    remark = unchecked + (
-        f" {outside:.0%} of Q lies outside the part that fits, near the prior: it explains little "
-        "of the data, and shrinks with λ."
-        if outside > 0.005
-        else ""
-    )
+    remark = ""
+    if "fixed_point_ess" in figures and not known:
+        remark += (
+            " Whether the draws satisfy the fixed-point equation could not be told: its importance "
+            f"sample has an effective size of only {figures['fixed_point_ess']:.0f}."
+        )
+    if share_failed > 0:
+        why = next(iter(figures.get("failures", ())), "why is not known")
+        remark += f" At {share_failed:.1%} of the draws the model fails (mostly: {why})."
+    if (outside := figures["share_outside_fit"]) > 0.005:
+        remark += (
+            f" {outside:.0%} of Q lies outside the part that fits, near the prior: it explains "
+            "little of the data, and shrinks with λ."
+        )
     if doubts:
         return False, "Do not trust this fit yet: " + "; ".join(doubts) + "." + remark
     return True, f"Converged: R-hat {rhat:.3f}, effective sample size {figures['ess_min']:.0f}." + (

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pcuq._program import Program
+from pcuq.errors import ComputationError
 from pcuq.likelihood import predictions
 from pcuq.objective import Objective, part_that_fits
 
@@ -31,6 +32,7 @@ class SolverCheck(NamedTuple):
     density_error: float  # 90th percentile over the sample, in nats
     disagreements: int  # draws that one way of solving could solve and the other could not
     worst: np.ndarray  # θ of the draws with the largest errors: a better mesh must serve them
+    lost: int = 0  # draws that could be solved when they were drawn, and cannot be now
 
     @property
     def good(self) -> bool:
@@ -41,9 +43,9 @@ class SolverCheck(NamedTuple):
 
 
 def check_solver(
-    objective: Objective, lam: float, thetas: np.ndarray, v: np.ndarray
+    objective: Objective, lam: float, thetas: np.ndarray, v: np.ndarray, failed: np.ndarray
 ) -> SolverCheck:
-    """`thetas` (K, p) pooled draws, evenly thinned to a sample here."""
+    """`thetas` (K, p) pooled draws with what is known of them, evenly thinned to a sample here."""
     problem = objective.problem
     index = np.linspace(0, len(thetas) - 1, min(SAMPLE, len(thetas))).round().astype(int)
     sample, fits = thetas[index], part_that_fits(v)[index]
@@ -59,6 +61,12 @@ def check_solver(
     solved, tight = objective.solve_many(sample), objective.predictor.tightly(sample, TIGHT)
     w, s, ok, v_mesh, rows_mesh = map(np.asarray, evaluate(*solved, sample))
     w_tight, _, ok_tight, v_tight, rows_tight = map(np.asarray, evaluate(*tight, sample))
+    lost = ~failed[index] & ~ok
+    if lost.any() and not ok.any():
+        raise ComputationError(
+            f"none of {len(sample)} draws can be solved any more, and {lost.sum()} of them could "
+            "when they were drawn: see that the simulator is still there, and go on with resume."
+        )
     both = ok & ok_tight
     length = objective.lengthscale[problem.design.columns]
     error = np.abs(w - w_tight) / np.sqrt(length**2 + s**2) * problem.design.mask
@@ -70,4 +78,5 @@ def check_solver(
         density_error=float(np.quantile(effect, 0.9)),
         disagreements=int(np.sum(ok != ok_tight)),
         worst=sample[worst],
+        lost=int(lost.sum()),
     )

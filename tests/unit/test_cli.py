@@ -380,7 +380,10 @@ def test_figures_beside_the_bar_are_those_of_the_particles():
         return figures(Progress(1, 9, warming_up, info, draw))
 
     assert told(True, acceptance=0.5, mmd2=0.0123) == "accepted 50%  MMD² 0.0123"
-    assert told(True, walked=0.3, jumped=0.1, failed=0.25) == "accepted 30%  failed solves 25%"
+    assert (
+        told(True, walked=0.3, jumped=0.1, failed_proposals=0.25)
+        == "accepted 30%  failed solves 25%"
+    )
     lines = [told(False, walked=0.3) for _ in range(8)]
     assert "ESS" not in lines[0]
     # Independent positions: about as many as there are, 10 particles times 8.

@@ -35,7 +35,7 @@ def calibrate(
 ) -> None:
     """Choose λ: as much regularisation as an honest answer bears, on data from the fitted model."""
     if plot is not None:
-        check_out(plot, (".png", ".pdf", ".svg"))
+        check_out(plot, (".png", ".pdf", ".svg"), "--plot")
     say(f"reading {problem}")
     loaded = load_problem(problem).problem
     say(describe(loaded))

@@ -20,7 +20,12 @@ def check_out(path: Path, suffixes: tuple[str, ...], option: str = "--out") -> N
     """Before anything is computed: what is found can be written."""
     if path.suffix not in suffixes:
         raise InputError(f"{option} needs a file ending in {' or '.join(suffixes)}: got {path}.")
-    if not os.access(path.parent, os.W_OK) or path.is_dir():
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):  # tried: permissions do not tell all
+            fine = not os.path.isdir(path)
+    except OSError:
+        fine = False
+    if not fine:
         raise InputError(
             f"{option} {path} cannot be written: make its folder first, or choose one."
         )

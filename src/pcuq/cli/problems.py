@@ -7,7 +7,9 @@ executed when the user gives it.
 
 from __future__ import annotations
 
+import csv
 import io
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -62,24 +64,24 @@ def read_table(
         if noise is not None or outputs is not None or condition is not None:
             raise InputError("--noise, --outputs and --condition describe a table: give --data.")
         return None
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: give a CSV file with a row per measurement.")
+    from pcuq._given import check_file, read_text
+
+    check_file(path, "file", "give a CSV file with a row per measurement")
     if noise is None:
         raise InputError(
             "--data needs --noise, the sd of a measurement: a number, one per output with commas, "
             "or the name of a parameter."
         )
     names = None if outputs is None else [name.strip() for name in outputs.split(",")]
-    return Table(path.read_text(), path.name, x or None, names, condition, noise)
+    return Table(read_text(path), path.name, x or None, names, condition, noise)
 
 
 def load_problem(path: Path, table: Table | None = None) -> Loaded:
     """The problem of a PEtab YAML or a Python file; the latter is executed."""
-    if not path.is_file():
-        raise InputError(
-            f"there is no file {path}: give a PEtab YAML file, or a Python file that defines "
-            "`problem`."
-        )
+    from pcuq._given import check_file
+
+    wanted = "give a PEtab YAML file, or a Python file that defines `problem`"
+    check_file(path, "file", wanted)
     if path.suffix.lower() in PEtab:
         if table is not None:
             raise InputError("a PEtab problem has its own measurements: leave --data out.")
@@ -123,7 +125,8 @@ def load_run(path: Path, problem: Path | None = None, even_if_changed: bool = Fa
         )
     table = None
     if source is not None and source.kind != PETAB:
-        if problem.is_file() and text_digest(problem) != source.digest and not even_if_changed:
+        there = os.path.isfile(problem)
+        if there and text_digest(problem) != source.digest and not even_if_changed:
             raise InputError(
                 f"{problem} is not the file that was fitted ({source.main}), or was edited since: "
                 "give that one, fit again, or add --even-if-changed if the model is the same."
@@ -137,18 +140,16 @@ def read_heldout(path: Path, fit: Fit):
     """Measurements that were not fitted: a problem's, or those of a table like the fitted one."""
     if path.suffix.lower() != ".csv":
         return load_problem(path).problem
-    import pandas as pd
-
+    from pcuq._given import check_file, read_text
     from pcuq.data import Data
     from pcuq.io.source import source_of
     from pcuq.problem import Problem
 
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: give a CSV file with a row per measurement.")
+    check_file(path, "file", "give a CSV file with a row per measurement")
     assert fit.problem is not None
     source = source_of(fit.tree)
     options = source.options if source is not None else {}
-    frame = pd.read_csv(path, skipinitialspace=True)
+    frame = _frame(read_text(path), path.name)
     names = [name for name in fit.problem.outputs if name in frame.columns]
     if not names:
         raise InputError(f"{path} has no column named like {_list(fit.problem.outputs)}.")
@@ -187,20 +188,33 @@ def _petab(path: Path) -> Loaded:
         return Loaded(problem, Source(PETAB, path.name, text_digest(path)))
 
 
-def _of_table(path: Path, names: dict[str, Any], table: Table) -> Problem:
-    """`model` of the file with the measurements of the table; `kernel` and `conditions` if any."""
+def _frame(text: str, name: str) -> Any:
     import pandas as pd
 
+    try:
+        if not text.strip():
+            raise ValueError("it is empty")
+        # pandas would give columns other names, or make an index of those that it did not expect.
+        header, *rows = filter(None, csv.reader(io.StringIO(text), skipinitialspace=True))
+        if len(set(header)) < len(header):
+            raise ValueError("two columns have the same name")
+        if unlike := [number for number, row in enumerate(rows, 1) if len(row) != len(header)]:
+            raise ValueError(f"row {unlike[0]} has more or fewer columns than the header")
+        return pd.read_csv(io.StringIO(text), skipinitialspace=True)
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise InputError(f"{name} cannot be read as CSV: {said}.") from None
+
+
+def _of_table(path: Path, names: dict[str, Any], table: Table) -> Problem:
+    """`model` of the file with the measurements of the table; `kernel` and `conditions` if any."""
     from pcuq.data import Data
     from pcuq.problem import Problem
 
     model = names.get("model")
     if model is None:
         raise InputError(f"{path} needs to define `model`, for the measurements in {table.name}.")
-    try:
-        frame = pd.read_csv(io.StringIO(table.text), skipinitialspace=True)
-    except Exception as error:
-        raise InputError(f"{table.name} cannot be read as CSV: {error}") from None
+    frame = _frame(table.text, table.name)
     outputs = table.outputs
     if outputs is None:
         outputs = [name for name in getattr(model, "outputs", ()) if name in frame.columns]

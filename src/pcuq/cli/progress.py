@@ -59,8 +59,8 @@ class Figures:
                 parts.append(f"ESS > {ess:.0f}")
         if "mmd2" in info:
             parts.append(f"MMD² {info['mmd2']:.3g}")
-        if info.get("failed", 0) >= 0.005:
-            parts.append(f"failed solves {info['failed']:.0%}")
+        if (failed := info.get("failed_proposals", 0.0)) >= 0.005:
+            parts.append(f"failed solves {failed:.0%}")
         return "  ".join(parts)
 
     def _ess(self) -> float:

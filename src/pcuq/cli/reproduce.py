@@ -35,8 +35,10 @@ def reproduce(
     that are apart take long: stop them at will, and start them again to go on.
     """
     use_compilation_cache()
+    from pcuq.reproduce import check_name
     from pcuq.reproduce import reproduce as run
 
+    check_name(name)
     make_folder(out)
     summary = run(name, out, seed, tell=timed())
     if as_json:

@@ -6,18 +6,21 @@ named "sd of ...", so that it is computed where the state is known.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pcuq._given import check_file, read_text
 from pcuq._x64 import x64
 from pcuq.data import Data
 from pcuq.errors import InputError
 from pcuq.io import expressions as ex
 from pcuq.io.expressions import Node
 from pcuq.io.petab_conditions import (
+    all_changes,
     as_condition,
     check_set_everywhere,
     common_start,
@@ -67,17 +70,8 @@ def from_petab(path: str | Path, kernel: Kernel | None = None) -> Problem:
 def read(path: str | Path) -> Tables:
     """The tables behind a YAML file, of either version."""
     import_petab()
-    import yaml
-
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"there is no PEtab file {str(path)!r}: give the path of a YAML file.")
-    try:
-        config = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path.name} is not valid YAML: {_one_line(error)}") from None
-    if not isinstance(config, dict) or "format_version" not in config:
-        raise InputError(f"{path.name} is no PEtab problem: it has no format_version.")
+    path = check_file(path, "PEtab file", "give the path of a YAML file")
+    config = read_config(path)
     version = str(config["format_version"]).split(".")[0]
     if version not in ("1", "2"):
         raise InputError(
@@ -98,6 +92,21 @@ def read(path: str | Path) -> Tables:
         raise InputError(f"{path.name} cannot be read: {_said(error)}") from None
 
 
+def read_config(path: Path) -> dict[str, Any]:
+    """What the YAML file says."""
+    import yaml
+
+    try:
+        config = yaml.safe_load(read_text(path))
+    except InputError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(f"{path.name} is not valid YAML: {_one_line(error)}") from None
+    if not isinstance(config, dict) or "format_version" not in config:
+        raise InputError(f"{path.name} is no PEtab problem: it has no format_version.")
+    return config
+
+
 def _check_files(path: Path, config: dict[str, Any]) -> None:
     """Refuse names of files that are not there, and an SBML file that cannot be read, by name."""
     from pcuq.io.sbml_document import read as read_sbml
@@ -112,7 +121,7 @@ def _check_files(path: Path, config: dict[str, Any]) -> None:
     sections = [config, *(problems if isinstance(problems, list) else [])]
     for section in filter(lambda part: isinstance(part, dict), sections):
         for key, value in section.items():
-            if not key.endswith(("_file", "_files")):
+            if not str(key).endswith(("_file", "_files")):
                 continue
             if isinstance(value, dict):
                 value = [item.get("location") for item in value.values() if isinstance(item, dict)]
@@ -120,7 +129,7 @@ def _check_files(path: Path, config: dict[str, Any]) -> None:
                 if name is None or "://" in str(name):
                     continue
                 file = path.parent / str(name)
-                if not file.is_file():
+                if not os.path.isfile(file):
                     raise InputError(
                         f"{path.name} names the file {str(name)!r} in {key}, which is not there: "
                         "add it, or correct the name."
@@ -138,6 +147,15 @@ def _model(
     tables: Tables, parameters: Parameters, outputs: list[Output]
 ) -> tuple[ODEModel, System]:
     document, changed = tables.document, what_changes(tables)
+    formulas = [f for o in outputs for f in (o.formula, o.noise) if f is not None]
+    settings = [value for changes in all_changes(tables) for value in changes.values()]
+    used = {*document.quantities, *ex.names(*formulas, *settings)}
+    for name in parameters:
+        if name not in used:
+            raise InputError(
+                f"the parameter table has {name!r}, which is neither in the model nor in a "
+                "formula or condition: remove it, or correct the name."
+            )
     for name, row in tables.parameters.items():
         if name in document.species or name in document.compartments or name in document.reactions:
             raise InputError(
@@ -147,7 +165,6 @@ def _model(
             raise InputError(f"the parameter table has {name!r}, which the model sets by a rule.")
         document.initial.pop(name, None)  # the table's value is what counts
         document.parameters[name] = None if row.estimate else row.nominal
-    formulas = [f for o in outputs for f in (o.formula, o.noise) if f is not None]
     known = {*document.quantities, *tables.parameters, *ex.names(*formulas)}
     for name in sorted(changed - known):
         raise InputError(

@@ -44,12 +44,16 @@ def check_set_everywhere(name: str, tables: Tables) -> None:
 
 def what_changes(tables: Tables) -> set[str]:
     """What conditions set."""
-    return {
-        name
+    return {name for changes in all_changes(tables) for name in changes}
+
+
+def all_changes(tables: Tables) -> list[dict[str, Node]]:
+    """What conditions set, and to what: a mapping for each period of each experiment."""
+    return [
+        changes
         for experiment in tables.experiments.values()
         for changes in (experiment.before or {}, *(changes for _, changes in experiment.periods))
-        for name in changes
-    }
+    ]
 
 
 def common_start(tables: Tables) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pcuq._given import check_file
 from pcuq.errors import InputError
 from pcuq.io import expressions as ex
 from pcuq.io.expressions import Node
@@ -81,9 +82,7 @@ class Document:
 def read(path: str | Path) -> Document:
     """The model of a file."""
     libsbml = import_libsbml()
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"there is no SBML file {str(path)!r}: give the path of one.")
+    path = check_file(path, "SBML file", "give the path of one")
     return describe(libsbml.readSBMLFromFile(str(path)), path.name)
 
 

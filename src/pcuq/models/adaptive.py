@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from pcuq.models import base
+from pcuq.models import base, causes
+from pcuq.models.causes import CAUSES, NOT_FINITE
 from pcuq.models.segments import ROUNDING, Advance, Derivative, Segment, Walk, walk
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ REST = 1e-8
 FOREVER = 1e15
 # Smaller steps, relative to the segment, mean that the solution has blown up.
 SHORTEST = 1e-20
+# What `integrate` says of a segment without any.
+NO_STEPS = (np.array(0), np.full(1, np.inf), np.array(0))
 
 
 class AdaptiveSolver:
@@ -66,6 +69,7 @@ class AdaptiveSolver:
         else:
             # Backward through an implicit solve, one NaN makes the linear solver raise for all.
             self._solve = base.guarded_vjp(solve, by_jacobian=by_jacobian)
+        self._given: Any = model, segments, method, rtol, scale
         self._info = {"method": method, "rtol": float(rtol), **(info or {})}
 
     def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
@@ -73,6 +77,15 @@ class AdaptiveSolver:
 
     def describe(self) -> dict[str, Any]:
         return dict(self._info)
+
+    def why(self, values) -> list[str]:
+        model, segments, *options = self._given
+
+        def code(values):
+            taken = integrate(model, segments, values, *options)
+            return causes.first([cause for _, _, cause in taken.extras], taken)
+
+        return causes.in_words(code, values)
 
 
 def integrate(
@@ -86,7 +99,10 @@ def integrate(
     keep_steps: bool = False,
     most_steps: int | None = None,  # explicit ones, and a part of that if they are implicit
 ) -> Walk:
-    """The trajectory of one particle; extras: (number of steps, their end times if kept)."""
+    """The trajectory of one particle.
+
+    Extras: (number of steps, their end times if kept, why it ended early as a place in CAUSES).
+    """
     fine = jnp.bool_(True)
 
     def advance(index: int, segment: Segment, f: Derivative, u: Array, p: dict) -> Advance:
@@ -94,10 +110,10 @@ def integrate(
         if segment.end == np.inf:
             end, rests = settle(f, u, p, segment.earliest)
             fine = fine & rests
-            return Advance(end[None], end, rests, (jnp.array(0), jnp.full(1, jnp.inf)))
+            return Advance(end[None], end, rests, NO_STEPS)
         if segment.end <= segment.start:
             states = jnp.broadcast_to(u, (len(segment.x), *u.shape))
-            return Advance(states, u, jnp.bool_(True), (jnp.array(0), jnp.full(1, jnp.inf)))
+            return Advance(states, u, jnp.bool_(True), NO_STEPS)
         take = _advance_moving if segment.moving else _advance
         options = (method, rtol, scale, mode, keep_steps, most_steps)
         taken = take(segment, f, u, p, fine, *options)
@@ -150,7 +166,7 @@ def _settle(f, u, p, start, scale) -> tuple[Array, Array]:
 def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most_steps) -> Advance:
     # A lane that is lost already stands still, so that the others do not wait for it.
     fine = fine & jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(f(segment.start, u, p)))
-    still = jnp.where(fine, u, 0.0)
+    begun, still = fine, jnp.where(fine, u, 0.0)
 
     # What is traced goes in as arguments, since `_tamed` cannot close over it; plain numbers stay.
     traced, plain = eqx.partition((p, fine, scale), eqx.is_array)
@@ -188,7 +204,10 @@ def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most
     end = kept["end"][0] * scale
     states = kept["states"] * scale if len(segment.x) else jnp.zeros((0, *u.shape))
     steps = solution.stats["num_accepted_steps"]
-    return Advance(states, end, fine, (steps, kept.get("times")))
+    stopped: Any = solution.ts
+    cause = causes.of_stop(lambda t, u: f(t, u, p), stopped["end"][0], end, scale, segment)
+    cause = jnp.where(fine, 0, jnp.where(begun, cause, CAUSES.index(NOT_FINITE)))
+    return Advance(states, end, fine, (steps, kept.get("times"), cause))
 
 
 def _advance_moving(segment, f, u, p, fine, *options) -> Advance:
@@ -208,7 +227,7 @@ def _advance_moving(segment, f, u, p, fine, *options) -> Advance:
         t = jnp.clip(low + width * s, low + inside, low + width - inside)
         return width * f(t, u, p)
 
-    x, steps, kept = jnp.asarray(segment.x), 0, []
+    x, steps, kept, cause = jnp.asarray(segment.x), 0, [], jnp.array(0)
     states = jnp.zeros((len(segment.x), *u.shape))
     for low, high in itertools.pairwise(ends):
         width = high - low
@@ -227,10 +246,10 @@ def _advance_moving(segment, f, u, p, fine, *options) -> Advance:
             slope = jax.vmap(stretched, in_axes=(0, 0, None))(fixed, here, given)
             here = here + slope * (share - fixed)[:, None]
         states = jnp.where((x >= low)[:, None], here, states)
-        steps = steps + taken.extra[0]
+        steps, cause = steps + taken.extra[0], jnp.where(cause, cause, taken.extra[2])
         if taken.extra[1] is not None:
             kept.append(low + width * taken.extra[1])
-    return Advance(states, u, fine, (steps, jnp.concatenate(kept) if kept else None))
+    return Advance(states, u, fine, (steps, jnp.concatenate(kept) if kept else None, cause))
 
 
 def _tamed(field):

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from pcuq._given import as_numbers
 from pcuq.errors import InputError
 from pcuq.interventions import check_names as check_changed_names
 from pcuq.parameters import Parameters
@@ -22,6 +23,7 @@ Values = dict[str, Any]
 MODES = ("forward", "reverse")
 # Larger outputs count as failed: squares and derivatives must not overflow.
 LARGEST_OUTPUT = 1e100
+LANES = 64  # solved together: any number of values up to it is compiled once
 
 
 @runtime_checkable
@@ -31,6 +33,11 @@ class Solver(Protocol):
     def __call__(self, values: Values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]: ...
 
     def describe(self) -> dict[str, Any]: ...
+
+    def why(
+        self, values: Values
+    ) -> list[str]:  # why it fails at {name: (L,)}, "" where it does not
+        ...
 
 
 @runtime_checkable
@@ -90,6 +97,23 @@ def solve_many(
     if isinstance(solver, ManySolver):
         return solver.many(values, count)
     return jax.vmap(solver, axis_size=count)(values)
+
+
+def by_lanes(solve: Callable[[Any], Any], given: Any) -> Any:
+    """What `solve` makes of the lanes of `given`, some at a time: any number is one program."""
+    count = len(jax.tree.leaves(given)[0])
+    size = 1 if count == 1 else LANES
+
+    def some(first: int):
+        filled = jax.tree.map(lambda leaf: _fill(leaf[first : first + size], size), given)
+        return jax.tree.map(lambda leaf: np.asarray(leaf)[: count - first], solve(filled))
+
+    pieces = [some(first) for first in range(0, count, size)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *pieces)
+
+
+def _fill(leaf, lanes: int):
+    return np.concatenate([leaf, np.repeat(leaf[-1:], lanes - len(leaf), axis=0)])
 
 
 def guarded_reverse(solve: Solve) -> Solve:
@@ -201,7 +225,10 @@ def check_names(what: str, names: Iterable[Any], taken: Mapping[str, str]) -> tu
     """Non-empty distinct strings that are not `taken` (name → what it is) already."""
     if isinstance(names, str):
         raise InputError(f"`{what}` needs a sequence of names: got the string {names!r}.")
-    names = tuple(names)
+    try:
+        names = tuple(names)
+    except TypeError:
+        raise InputError(f"`{what}` needs a sequence of names: got {names!r}.") from None
     for name in names:
         if not isinstance(name, str) or not name:
             raise InputError(f"a name in `{what}` must be a non-empty string: got {name!r}.")
@@ -212,9 +239,16 @@ def check_names(what: str, names: Iterable[Any], taken: Mapping[str, str]) -> tu
     return names
 
 
+def as_mapping(what: str, given: Any) -> dict[str, Any]:
+    """A copy; {} for None."""
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"`{what}` needs a mapping from name to number: got {given!r}.")
+    return dict(given or {})
+
+
 def as_constants(constants: Mapping[str, float] | None, parameters: Parameters) -> dict[str, float]:
     """Named finite numbers, none of them named like a parameter."""
-    constants = dict(constants or {})
+    constants = as_mapping("constants", constants)
     check_names("constants", constants, dict.fromkeys(parameters.names, "a parameter"))
     for name, value in constants.items():
         try:
@@ -228,7 +262,7 @@ def as_constants(constants: Mapping[str, float] | None, parameters: Parameters) 
 
 def natural_values(parameters: Parameters, given: Mapping[str, float] | None) -> dict[str, float]:
     """Natural values by name; those not given are the bijector's image of θ = 0."""
-    given = dict(given or {})
+    given = as_mapping("parameters", given)
     unknown = [name for name in given if name not in parameters.names]
     if unknown:
         raise InputError(
@@ -236,7 +270,7 @@ def natural_values(parameters: Parameters, given: Mapping[str, float] | None) ->
             "and states are changed by `do`."
         )
     for name, value in given.items():
-        if np.ndim(value) != 0 or not np.isfinite(value):
+        if np.ndim(value) != 0 or not np.isfinite(as_numbers(name, value)):
             raise InputError(f"parameter {name!r} needs one finite number: got {value!r}.")
     centre = parameters.constrain(jnp.zeros(len(parameters)))
     return {name: float(given.get(name, centre[name])) for name in parameters.names}
@@ -252,7 +286,7 @@ def as_covariates(x) -> np.ndarray | None:
     """Rows of finite covariates, for a model that is no ODE."""
     if x is None:
         return None
-    x = np.atleast_1d(np.asarray(x, dtype=float))
+    x = np.atleast_1d(as_numbers("x", x))
     if x.ndim > 2 or x.size == 0 or not np.all(np.isfinite(x)):
         raise InputError(
             "`x` needs finite covariates, shape (n,) or (n, k) with n ≥ 1, or None: got shape "

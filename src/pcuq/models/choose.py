@@ -23,7 +23,7 @@ import numpy as np
 from pcuq._program import Program
 from pcuq.errors import ComputationError, InputError
 from pcuq.models import adaptive, mesh
-from pcuq.models.base import Solver
+from pcuq.models.base import Solver, by_lanes
 from pcuq.models.segments import Segment, begin, cut
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ SURVEY_STEPS = 8192
 # With more, the matrices of a stiff mesh cost more than adaptive steps, which factor them seldom.
 MOST_STIFF_STATES = 40
 ROUNDS = 8
-LANES = 64  # solved together: a survey of any number of values up to it is compiled once
 SMALLEST = 1e-3
 SURVEYORS = "_surveyors"  # where a model keeps them
 
@@ -74,7 +73,7 @@ class Surveyor:
         if scale is None:
             scale = self._first_scale(values)
         solve = self._solves[method]
-        taken = _by_lanes(lambda given: solve(given[0], rtol, given[1]), (values, scale))
+        taken = by_lanes(lambda given: solve(given[0], rtol, given[1]), (values, scale))
         states = taken.states
         with np.errstate(invalid="ignore"):
             fine = taken.fine & np.isfinite(taken.outputs).all(axis=(1, 2))
@@ -85,8 +84,8 @@ class Surveyor:
             outputs=taken.outputs,
             states=states,
             fine=fine,
-            steps=np.sum([steps for steps, _ in taken.extras], axis=0),
-            times=tuple(times for _, times in taken.extras),
+            steps=np.sum([steps for steps, _, _ in taken.extras], axis=0),
+            times=tuple(times for _, times, _ in taken.extras),
             scale=np.where(seen > 0, seen, np.where(largest > 0, largest, scale)),
         )
 
@@ -113,27 +112,10 @@ class Surveyor:
     def _first_scale(self, values) -> np.ndarray:
         """Before anything is known: the initial state, or where its slope leads, or 1."""
         lanes = np.zeros(next(map(len, values.values()), 1))  # one where nothing is fitted
-        start, reach = _by_lanes(lambda given: self._magnitudes(*given), (values, lanes))
+        start, reach = by_lanes(lambda given: self._magnitudes(*given), (values, lanes))
         size = np.where(np.isfinite(start) & (start > 0), start, reach)
         size = np.where(np.isfinite(size) & (size > 0), size, 1.0)
         return np.broadcast_to(size[:, None], (len(size), len(self.model.states)))
-
-
-def _by_lanes(solve, given):
-    """What `solve` makes of the lanes of `given`, some at a time: any number is one program."""
-    count = len(jax.tree.leaves(given)[0])
-    size = 1 if count == 1 else LANES
-
-    def some(first: int):
-        filled = jax.tree.map(lambda leaf: _fill(leaf[first : first + size], size), given)
-        return jax.tree.map(lambda leaf: np.asarray(leaf)[: count - first], solve(filled))
-
-    pieces = [some(first) for first in range(0, count, size)]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *pieces)
-
-
-def _fill(leaf, lanes: int):
-    return np.concatenate([leaf, np.repeat(leaf[-1:], lanes - len(leaf), axis=0)])
 
 
 def surveyor_of(model: ODEModel, x: np.ndarray, most_steps: int | None = None) -> Surveyor:
@@ -298,7 +280,7 @@ def _find_mesh(
     def error_on(grids) -> float:
         padded = tuple(map(mesh.padded, grids))
         solve = jax.vmap(lambda values: mesh.integrate(model, segments, padded, values).outputs)
-        found = _by_lanes(Program(solve), representatives)
+        found = by_lanes(Program(solve), representatives)
         with np.errstate(all="ignore"):
             apart = np.max(np.abs(found - truth.outputs[kept]), axis=1)
         each = np.max(apart / unit, axis=1)

@@ -17,6 +17,7 @@ import numpy as np
 
 from pcuq.interventions import Equilibration, Intervention
 from pcuq.models.base import Solver, solve_many
+from pcuq.models.causes import FINE
 from pcuq.models.ode import ODEModel
 from pcuq.models.segments import find_breaks
 from pcuq.parameters import Parameter
@@ -59,6 +60,12 @@ class Family:
         by_member = np.split(outputs, len(self.models))
         found = [w[:, rows] for w, rows in zip(by_member, self.rows, strict=True)]
         return found, np.all(np.split(fine, len(self.models)), axis=0)
+
+    def why(self, solver: Solver, values: Mapping[str, Any]) -> list[str]:
+        """Why one of the members fails at each of values {name: (R,)}, "" where none does."""
+        causes = solver.why(self._together(values))
+        by_member = np.array(causes, dtype=object).reshape(len(self.models), -1)
+        return [next(filter(None, of_value), FINE) for of_value in by_member.T]
 
     def __call__(
         self, solver: Solver, values: Mapping[str, Any], count: int

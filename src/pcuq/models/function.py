@@ -15,7 +15,8 @@ from jaxtyping import Array, Bool, Float
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
 from pcuq.interventions import Intervention, as_interventions
-from pcuq.models import base
+from pcuq.models import base, causes
+from pcuq.models.causes import CAUSES, OUTPUT
 from pcuq.parameters import Parameters
 
 
@@ -100,6 +101,11 @@ class FunctionSolver:
 
     def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
         return self._solve(values)
+
+    def why(self, values) -> list[str]:
+        return causes.in_words(
+            lambda values: jnp.where(self._solve(values)[1], 0, CAUSES.index(OUTPUT)), values
+        )
 
     def describe(self) -> dict[str, Any]:
         return {"method": "function", "steps": 0, "rows": self.rows}

@@ -22,7 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from pcuq.models import base, rosenbrock
+from pcuq.models import base, causes, rosenbrock
+from pcuq.models.causes import Watched, watched_segments
 from pcuq.models.lanes import Lanes
 from pcuq.models.segments import Advance, Derivative, Segment, Walk, walk
 
@@ -77,6 +78,14 @@ class MeshSolver:
         taken = integrate(Lanes(self._model, count), self.segments, self.grids, values)
         return base.kept(jnp.moveaxis(taken.outputs, -1, 0), taken.fine)
 
+    def why(self, values) -> list[str]:
+        def code(values):
+            segments = watched_segments(self.segments)
+            taken = integrate(Watched(self._model), segments, self.grids, values)
+            return causes.first([causes.of_ends(taken.ends)], taken)
+
+        return causes.in_words(code, values)
+
     def describe(self) -> dict[str, Any]:
         stiff = any(grid.stiff for grid in self.grids)
         return {"method": "mesh", "steps": count(self.grids), "stiff": stiff, **self._info}
@@ -125,7 +134,7 @@ def _one_by_one(segments: tuple[Segment, ...], grids: tuple[Grid, ...]) -> bool:
 
 
 def integrate(
-    model: ODEModel | Lanes,
+    model: ODEModel | Lanes | Watched,
     segments: tuple[Segment, ...],
     grids: tuple[Grid, ...],
     values: dict[str, Any],

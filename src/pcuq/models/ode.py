@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+from pcuq._given import as_numbers
 from pcuq._x64 import x64
 from pcuq.errors import InputError
 from pcuq.interventions import (
@@ -75,6 +76,9 @@ class ODEModel:
             parameters=Parameters(self.parameters, may_be_none=True), t0=_time("t0", self.t0)
         )
         self._fill(constants=base.as_constants(self.constants, self.parameters))
+        for name in ("breaks", "jumps"):
+            if isinstance(given := getattr(self, name), str) or not isinstance(given, Iterable):
+                raise InputError(f"`{name}` needs a sequence: got {given!r}.")
         moving = tuple(b for b in self.breaks if callable(b))
         fixed = {_time("breaks", b) for b in self.breaks if not callable(b)}
         self._fill(breaks=(*sorted(fixed), *moving), jumps=tuple(self.jumps))
@@ -145,12 +149,12 @@ class ODEModel:
         `parameters`: natural values, of constants too; fitted ones that are not given are at the
         prior's centre θ = 0. The time inf stands for the state of rest.
         """
-        given = dict(parameters or {})
+        given = base.as_mapping("parameters", parameters)
         constants = {name: given.pop(name) for name in list(given) if name in self.constants}
         if constants:
             return self.do(Intervention(set=constants)).simulate(times, given)
         values = base.natural_values(self.parameters, given)
-        times = np.atleast_1d(np.asarray(times, dtype=float))
+        times = np.atleast_1d(as_numbers("times", times))
         distinct, position = np.unique(times, return_inverse=True)
         as_times(distinct, self.t0)
         surveyor = _surveyor(self, tuple(distinct.tolist()))

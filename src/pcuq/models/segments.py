@@ -20,8 +20,11 @@ from pcuq.errors import InputError
 from pcuq.interventions import Intervention
 
 if TYPE_CHECKING:
+    from pcuq.models.causes import Watched
     from pcuq.models.lanes import Lanes
     from pcuq.models.ode import ODEModel
+
+    Walked = ODEModel | Lanes | Watched
 
 Derivative = Callable[[Any, Array, dict[str, Any]], Array]  # (t, u, p) → du/dt
 Times = Callable[[dict[str, Any], float], Any]  # (p, end) → times up to end, inf for never
@@ -77,6 +80,7 @@ class Walk(NamedTuple):
 
     states: Array  # (n, k)
     outputs: Array  # (n, d)
+    ends: Array  # (segments, k) the state at the end of each
     fine: Array
     extras: tuple[Any, ...]
 
@@ -171,7 +175,7 @@ def _jump_times(model: ODEModel, jump: Jump, last: float) -> tuple[float, ...]:
 
 
 def walk(
-    model: ODEModel | Lanes,
+    model: Walked,
     segments: tuple[Segment, ...],
     values: dict[str, Any],
     advance: Callable[[int, Segment, Derivative, Array, dict[str, Any]], Advance],
@@ -183,7 +187,7 @@ def walk(
     (…, L), and `fine` (L,).
     """
     p, u, held, fine = begin(model, values, settle)
-    states, outputs, extras = [], [], []
+    states, outputs, ends, extras = [], [], [], []
     for index, segment in enumerate(segments):
         for change in segment.changes:
             after, held = _change_states(model.states, u, held, change, p)
@@ -194,15 +198,18 @@ def walk(
         taken = advance(index, segment, _derivative(model, held), u, p)
         # Looked at before the next change: a reset must not hide that the state was lost.
         u, fine = taken.end, fine & taken.fine & jnp.all(jnp.isfinite(taken.end), axis=0)
+        ends.append(taken.end)
         extras.append(taken.extra)
         if len(segment.x):
             states.append(taken.states)
             outputs.append(_observe(model, segment.x, taken.states, p))
-    return Walk(jnp.concatenate(states), jnp.concatenate(outputs), fine, tuple(extras))
+    return Walk(
+        jnp.concatenate(states), jnp.concatenate(outputs), jnp.stack(ends), fine, tuple(extras)
+    )
 
 
 def begin(
-    model: ODEModel | Lanes, values: dict[str, Any], settle: Settle | None = None
+    model: Walked, values: dict[str, Any], settle: Settle | None = None
 ) -> tuple[dict[str, Any], Array, np.ndarray, Array]:
     """p, the initial state, which states are held, and whether all is fine.
 
@@ -223,7 +230,7 @@ def begin(
     return p, u, held, fine
 
 
-def _initial(model: ODEModel | Lanes, p: dict[str, Any], changes: tuple[Intervention, ...]):
+def _initial(model: Walked, p: dict[str, Any], changes: tuple[Intervention, ...]):
     """p and the initial state under what is done from the start."""
     # States that are set: other initial values may follow from them.
     given: dict[str, Any] = {}
@@ -242,7 +249,7 @@ def _initial(model: ODEModel | Lanes, p: dict[str, Any], changes: tuple[Interven
     return p, u, held
 
 
-def _derivative(model: ODEModel | Lanes, held: np.ndarray) -> Derivative:
+def _derivative(model: Walked, held: np.ndarray) -> Derivative:
     if not held.any():
         return model.derivative
 
@@ -252,7 +259,7 @@ def _derivative(model: ODEModel | Lanes, held: np.ndarray) -> Derivative:
     return derivative
 
 
-def _observe(model: ODEModel | Lanes, x: np.ndarray, states: Array, p: dict[str, Any]) -> Array:
+def _observe(model: Walked, x: np.ndarray, states: Array, p: dict[str, Any]) -> Array:
     if model.observe is None and model.outputs == model.states:
         return states
     return jax.vmap(lambda t, u: model.observed(t, u, p))(jnp.asarray(x), states)

@@ -15,7 +15,7 @@
 Those below `all` take long and can be interrupted: what is finished is not computed again.
 """
 
-from pcuq.reproduce.all import ALL, EXPERIMENTS, reproduce
+from pcuq.reproduce.all import ALL, EXPERIMENTS, check_name, reproduce
 from pcuq.reproduce.methods import TINY, Run, Size
 
-__all__ = ["ALL", "EXPERIMENTS", "TINY", "Run", "Size", "reproduce"]
+__all__ = ["ALL", "EXPERIMENTS", "TINY", "Run", "Size", "check_name", "reproduce"]

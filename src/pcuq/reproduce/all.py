@@ -37,8 +37,7 @@ def reproduce(
     by name.
     """
     out, size = Path(out), size or Size()
-    if name != "all" and name not in EXPERIMENTS:
-        raise InputError(f"`name` needs one of {', '.join((*EXPERIMENTS, 'all'))}: got {name!r}.")
+    check_name(name)
     out.mkdir(parents=True, exist_ok=True)
     if name != "all":
         return EXPERIMENTS[name](out, seed, size, tell)
@@ -51,6 +50,12 @@ def reproduce(
     tell(f"all: {elapsed:.0f} s")
     write_json(out / "summary.json", {"seconds": round(elapsed, 1), "experiments": list(ALL)})
     return found
+
+
+def check_name(name: str) -> None:
+    """Refuse an experiment that is none."""
+    if name != "all" and name not in EXPERIMENTS:
+        raise InputError(f"`name` needs one of {', '.join((*EXPERIMENTS, 'all'))}: got {name!r}.")
 
 
 def _study(compute: Experiment, experiment: str, captions, notes: str) -> Experiment:

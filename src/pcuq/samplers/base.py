@@ -7,7 +7,7 @@ and step; it knows nothing of systems or keeping draws, and of the warm-up only 
 
     tune(thetas (T, S, N, p), v, warmed)   -> Tuning    from T earlier positions, oldest first
     init(thetas (N, p), tuning, log_step)  -> State     with a field `log_step`
-    step(key, state, tuning)               -> State, Info
+    step(key, state, tuning)               -> State, Info   with a field `failed_proposals`
     draw(state)                            -> Draw
 
 The key of an iteration depends on the seed, the iteration's number and the system's alone, so that
@@ -28,16 +28,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import eval_jaxpr
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from pcuq._program import Program
 from pcuq.checkpoint import Checkpoint
-from pcuq.errors import InputError
+from pcuq.errors import ComputationError, InputError
 
 # Warm-up is cut into stages that grow, and the tuning is made anew after each.
 STAGES = (0.04, 0.06, 0.08, 0.10, 0.14, 0.18, 0.40)
 
 
+CHUNK = 100  # iterations that are run at a stretch
+# Proposals in a row of which none can be solved: then the model, or its simulator, is lost.
+LOST = 1000
 INFO = "info-"  # before the names of what happened, which may be those of what was drawn
 
 
@@ -69,6 +72,7 @@ class Run:
     failed: Bool[np.ndarray, "S T N"]
     info: dict[str, np.ndarray]  # each (S, iterations after warm-up)
     warmup_theta: Float[np.ndarray, "S W N p"]  # a thinned record of the warm-up
+    warmup_failures: Int[np.ndarray, "S N"]  # positions in warm-up that could not be solved
     thin: int  # one iteration was kept out of how many
     iterations: int  # in all
     timings: dict[str, float] = field(default_factory=dict)
@@ -96,7 +100,7 @@ def sample(
     draws: int,
     thin: int,
     log_step: float = -2.0,
-    chunk: int = 100,
+    chunk: int = CHUNK,
     listener: Listener | None = None,
     checkpoint: Checkpoint | None = None,
     resume: bool = False,
@@ -126,7 +130,7 @@ def sample(
     earlier: list[Draw] = []  # the round before
     kept: list[Draw] = []
     infos: list[dict[str, np.ndarray]] = []
-    number, half_way = 0, -1
+    number, half_way, lost = 0, -1, 0
     while plan:
         part, number = plan.pop(0), number + 1
         replayed = number <= len(records)
@@ -138,6 +142,7 @@ def sample(
             _tell(listener, crew.iteration, total, part.warming, happened, draw)
             draw = Draw(*(leaf[part.thin - 1 :: part.thin] for leaf in draw))
             info = {name: np.asarray(value) for name, value in happened._asdict().items()}
+        lost = _lost(lost, info["failed_proposals"], draw.failed.shape[-1])
         (seen if part.warming else kept).append(draw)
         if not part.warming:
             infos.append(info)
@@ -167,16 +172,33 @@ def sample(
     info = {name: np.moveaxis(np.concatenate([i[name] for i in infos]), 0, 1) for name in infos[0]}
     warm = np.concatenate([k.theta for k in seen])[:: max(1, warmup // 400)] if seen else None
     warm = theta[:, :0] if warm is None else np.moveaxis(warm, 0, 1)
+    warm_failed = np.zeros((0, *starts.shape[:2]), bool)
+    warm_failed = np.concatenate([warm_failed, *(k.failed for k in seen)])
     return Run(
         theta=theta,
         v=v,
         failed=failed,
         info=info,
         warmup_theta=warm,
+        warmup_failures=warm_failed.sum(axis=0),
         thin=thin,
         iterations=crew.iteration,
         timings=clock,
     )
+
+
+def _lost(before: int, failed: Float[np.ndarray, "T S"], particles: int) -> int:
+    """How many proposals in a row have failed by now; refused where they are too many."""
+    fine = np.flatnonzero((failed < 1 - 1e-9).any(axis=1))
+    each = failed.shape[1] * particles
+    since = (len(failed) - 1 - fine[-1]) * each if len(fine) else before + len(failed) * each
+    if since >= LOST:
+        raise ComputationError(
+            f"none of the last {since} proposals could be solved: if the simulator or a file it "
+            "needs is gone, bring it back and go on with resume; else narrow the priors to values "
+            "at which the model can be solved."
+        )
+    return since
 
 
 class Part(NamedTuple):

@@ -68,7 +68,7 @@ class Info(NamedTuple):
     walked: Float[Array, ""]  # share of local moves that were accepted
     jumped: Float[Array, ""]
     log_step: Float[Array, ""]
-    failed: Float[Array, ""]  # share of proposals that could not be solved
+    failed_proposals: Float[Array, ""]  # share that could not be solved
 
 
 class Tuning(NamedTuple):

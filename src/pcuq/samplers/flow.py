@@ -43,7 +43,7 @@ class Info(NamedTuple):
 
     acceptance: Float[Array, ""]  # the probability at which MALA would have taken the step
     log_step: Float[Array, ""]
-    failed: Float[Array, ""]
+    failed_proposals: Float[Array, ""]  # share that could not be solved
 
 
 class Flow:

@@ -50,7 +50,7 @@ class Info(NamedTuple):
 
     acceptance: Float[Array, ""]  # mean probability of acceptance
     log_step: Float[Array, ""]
-    failed: Float[Array, ""]  # share of proposals that could not be solved
+    failed_proposals: Float[Array, ""]  # share that could not be solved
 
 
 class Langevin:

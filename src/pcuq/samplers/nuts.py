@@ -47,7 +47,7 @@ class Info(NamedTuple):
     divergent: Float[Array, ""]
     leapfrog: Float[Array, ""]  # steps taken, each with one gradient
     log_step: Float[Array, ""]
-    failed: Float[Array, ""]
+    failed_proposals: Float[Array, ""]  # share of ends of trajectories that could not be solved
 
 
 class JointNuts:

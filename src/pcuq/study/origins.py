@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pcuq._given import check_file, check_seed, read_text, whole_number
 from pcuq.errors import InputError
 from pcuq.io.source import PETAB, PYTHON, petab_source, text_digest
 from pcuq.objective import check_regularisation
@@ -45,10 +46,8 @@ def make_plan(
     multiples of n are for spread.
     """
     settings = settings_of(kind, multiples, widths, combines, sizes)
-    if isinstance(replicates, bool) or int(replicates) != replicates or replicates < 1:
-        raise InputError(f"`replicates` needs a whole number of at least 1: got {replicates!r}.")
-    if isinstance(seed, bool) or int(seed) != seed or not 0 <= seed < 2**32:
-        raise InputError(f"`seed` needs a whole number from 0 to 2³² − 1: got {seed!r}.")
+    whole_number("replicates", replicates, 1, MOST_TASKS)
+    check_seed(seed)
     chosen = _chosen("methods", methods, METHODS)
     if kind == "sensitivity" and "pcuq" not in chosen:
         raise InputError("a sensitivity study is one of pcuq: keep it among the methods.")
@@ -81,19 +80,15 @@ def read_origin(problem: str | Path) -> Origin:
     """The texts that a problem is made from."""
     if str(problem) in ZOO:
         return Origin("zoo", str(problem), "", "")
-    path = Path(problem)
-    if not path.is_file():
-        raise InputError(
-            f"there is no file {path}: give {', '.join(ZOO)}, a PEtab YAML file, or a Python file "
-            "that defines `problem`."
-        )
+    files = "a PEtab YAML file, or a Python file that defines `problem`"
+    path = check_file(problem, "file", f"give {', '.join(ZOO)}, {files}")
     if path.suffix.lower() in (".yaml", ".yml"):
         files = petab_source(path).files
         digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
         return Origin(PETAB, path.name, digest, "", str(path.resolve()), files)
     if path.suffix != ".py":
         raise InputError(f"{path} needs to be a PEtab YAML file (.yaml) or a Python file (.py).")
-    files = {path.name: path.read_text(encoding="utf-8")}
+    files = {path.name: read_text(path)}
     return Origin(PYTHON, path.name, text_digest(path), "", str(path.resolve()), files)
 
 
