@@ -138,7 +138,9 @@ class Equilibration:
             raise InputError("`changes` of an Equilibration hold at all times: leave `at` out.")
 
 
-def _short(value: float | str) -> str:
+def _short(value: float | str | Formula) -> str:
+    if isinstance(value, Formula):
+        return value.text
     return value if isinstance(value, str) else f"{value:g}"
 
 
