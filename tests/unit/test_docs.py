@@ -71,7 +71,7 @@ def test_commands_run_as_a_user_types_them(path, tmp_path, monkeypatch):
 def test_every_block_is_of_a_kind_that_is_run():
     for path in PAGES:
         fences = re.findall(r"^ *```(.*)$", path.read_text(), re.MULTILINE)
-        assert set(fences[::2]) <= {"python", "console", "mermaid"}, path.name
+        assert set(fences[::2]) <= {"python", "console"}, path.name
         assert set(fences[1::2]) <= {""}, path.name
         assert not re.search(r"^ {4,}\$? ?pcuq ", path.read_text(), re.MULTILINE), path.name
 
