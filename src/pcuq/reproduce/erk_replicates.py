@@ -83,7 +83,8 @@ def erk_kernels(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     star = store.get("calibration-erk", lambda: calibration(seed, size))["regularisation"]
     data = erk.simulate(seed)
     cases: dict[str, Any] = {regime: {} for regime in REGIMES}
-    for k, (name, (combine, width, given, factor)) in enumerate(KERNELS.items()):
+    chosen = list(KERNELS.items())[: size.kernels]
+    for k, (name, (combine, width, given, factor)) in enumerate(chosen):
         lam = factor * (star if given is None else given)
 
         def compute(combine=combine, width=width, lam=lam, name=name):

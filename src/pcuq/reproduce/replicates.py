@@ -24,8 +24,9 @@ def lotka_volterra_replicates(out: Path, seed: int, size: Size, tell: Tell) -> d
     began = time.perf_counter()
     store = Store(out / "parts", {"seed": seed, **size.fits()}, tell)
     found: dict[str, Any] = {}
-    lams = {setting: star(store, setting, seed, size, tell) for setting in size.settings}
-    for setting, lam in lams.items():
+    lams: dict[str, float] = {}
+    for setting in size.settings:
+        lam = lams[setting] = star(store, setting, seed, size, tell)
         for case in reversed(CASES):  # the case that the paper is about comes first
             study = _Study(store, setting, case, seed, lam, size, tell)
             parts = [study.replicate(r) for r in range(size.replicates)]
