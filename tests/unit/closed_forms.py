@@ -116,3 +116,8 @@ def put_in_place(monkeypatch):
     monkeypatch.setattr(erk, "_truths", truths)
     monkeypatch.setattr(methods, "fit", drawn)
     monkeypatch.setattr(Figure, "savefig", composed)
+
+
+def twice(number: int) -> list[str]:
+    """A task for a process, which must find it in a module."""
+    return [f"{2 * number} in {jnp.zeros(1).dtype}"]

@@ -7,6 +7,8 @@ made up, and among the slow tests with the equations and the sampler.
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import closed_forms
 import numpy as np
@@ -16,6 +18,7 @@ from matplotlib.figure import Figure
 import pcuq
 from pcuq.errors import InputError
 from pcuq.reproduce import TINY, reproduce
+from pcuq.reproduce import ahead as ahead_module
 from pcuq.reproduce import cases as lv_cases
 from pcuq.reproduce import erk as erk_module
 from pcuq.reproduce import erk_replicates as erk_replicates_module
@@ -147,6 +150,37 @@ def test_replicates_resume_where_they_stopped(draws, tmp_path):
     assert "0 parts computed" in again["parts"]
     assert {name.split(".")[0] for name in again["figures"]} == {"replicates", "erk"}
     check_files(tmp_path, again)
+
+
+class AtOnce(ThreadPoolExecutor):
+    """In place of processes, which would know nothing of what is made up."""
+
+    def __init__(self, workers, mp_context):
+        super().__init__(workers)
+
+
+def test_replicates_of_several_workers_are_those_of_one(tmp_path, monkeypatch):
+    closed_forms.put_in_place(monkeypatch)
+    monkeypatch.setattr(ahead_module, "ProcessPoolExecutor", AtOnce)
+    said = []
+    one, two = tmp_path / "one", tmp_path / "two"
+    alone = reproduce("replicates", one, size=TINY, tell=lambda line: None)
+    shared = reproduce("replicates", two, size=replace(TINY, workers=2), tell=said.append)
+    # Every part was there when the loop came to it, but for λ★; nothing was said twice.
+    assert shared["parts"] == "Lotka–Volterra: 1 parts computed, 6 found on disk; " \
+        "ERK: 1 parts computed, 2 found on disk"  # fmt: skip
+    assert sum("set 1, pcuq" in line for line in said) == 2
+    for setting, cases in alone["cases"].items():
+        for case, rows in cases.items():
+            for name in ("bayes", "pcuq"):
+                assert shared["cases"][setting][case][name]["each"] == rows[name]["each"]
+
+
+@pytest.mark.slow
+def test_processes_of_their_own_answer_in_order_and_in_64_bits():
+    said = []
+    ahead_module.ahead(closed_forms.twice, [(1,), (2,), (3,)], 2, said.append)
+    assert said == ["2 in float64", "4 in float64", "6 in float64"]
 
 
 def test_robustness_compares_methods_at_each_share(draws, tmp_path):

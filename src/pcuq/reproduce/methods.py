@@ -64,6 +64,7 @@ class Size:
     kernels: int = 7  # of ERK, likewise
     data_counts: tuple[int, ...] = (30, 100, 300, 1000, 3000)
     spread_replicates: int = 2
+    workers: int = 1  # processes that compute the data sets of `replicates`
 
     def fits(self) -> dict[str, Any]:
         """What a single fit of Lotka–Volterra depends on."""
