@@ -337,6 +337,8 @@ def _package(
             fixed_point_mean=residual.mean_difference,
             fixed_point_mass=residual.mass_difference,
             fixed_point_residual=max(residual.mean_difference, residual.mass_difference),
+            fixed_point_mean_error=residual.mean_error,
+            fixed_point_mass_error=residual.mass_error,
             fixed_point_ess=residual.ess,
             kl=residual.kl,
             mmd2=residual.mmd2,

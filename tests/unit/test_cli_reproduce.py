@@ -34,15 +34,16 @@ def line(tmp_path):
 def test_reproduce_passes_on_name_folder_and_seed(tmp_path, monkeypatch):
     calls = []
 
-    def run(name, out, seed, tell):
-        calls.append((name, out, seed))
+    def run(name, out, seed, size, tell):
+        calls.append((name, out, seed, size.workers))
         tell("stage")
         return {"seconds": 1.0}
 
     monkeypatch.setattr(reproduce, "reproduce", run)
-    result = invoke("reproduce", "erk", "--out", tmp_path / "new" / "erk", "--seed", 3, "--json")
+    result = invoke("reproduce", "erk", "--out", tmp_path / "new" / "erk", "--seed", 3, "--json",
+                    "--workers", 2)  # fmt: skip
     assert result.exit_code == 0, result.stderr
-    assert calls == [("erk", tmp_path / "new" / "erk", 3)]
+    assert calls == [("erk", tmp_path / "new" / "erk", 3, 2)]
     assert json.loads(result.stdout) == {"seconds": 1.0}
     assert "stage" in result.stderr
 
