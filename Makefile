@@ -57,12 +57,13 @@ format: $(STAMP) ## put the code into its usual form
 docs: $(STAMP) ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --quiet
 
-bench: $(STAMP) ## compile and run times, as a table in .cache/bench/benchmarks.md
+# REFERENCE: a checkout of the authors' code, to be timed beside.
+bench: $(STAMP) ## compile and run times and quality per second, as a table in docs/benchmarks.md
 	mkdir -p .cache/bench
-	$(BIN)/pcuq bench --json > .cache/bench/bench.json
-	$(BIN)/python benchmarks/ode_in_c.py > .cache/bench/ode_in_c.json
-	$(BIN)/python benchmarks/large_n.py > .cache/bench/large_n.json
-	$(BIN)/python benchmarks/table.py .cache/bench
+	$(BIN)/pcuq bench --json $(if $(REFERENCE),--reference $(REFERENCE)) > .cache/bench/bench.json
+	for name in scaling samplers ode_in_c large_n; do \
+		$(BIN)/python benchmarks/$$name.py > .cache/bench/$$name.json || exit 1; done
+	$(BIN)/python benchmarks/table.py .cache/bench && mv .cache/bench/benchmarks.md docs/
 
 # Resolved from nothing, on the oldest Python that is supported: what it can have, newer ones can.
 constraints: ## pin the newest versions of all dependencies (PYTHON=python3.11)

@@ -2,7 +2,8 @@
 
     python benchmarks/table.py FOLDER
 
-FOLDER holds bench.json (`pcuq bench --json`), ode_in_c.json and large_n.json; it is written there.
+FOLDER holds bench.json (`pcuq bench --json`) and what the scripts of this folder printed, by their
+names; the page is written there.
 """
 
 from __future__ import annotations
@@ -16,12 +17,21 @@ TITLES = {"lotka_volterra": "Lotka–Volterra", "erk": "ERK"}
 
 
 def main(folder: Path) -> None:
-    """Read the three files and write the page."""
-    bench, ode, large = (
-        json.loads((folder / f"{name}.json").read_text())
-        for name in ("bench", "ode_in_c", "large_n")
+    """Read the files and write the page."""
+    names = ("bench", "scaling", "samplers", "ode_in_c", "large_n")
+    bench, scaling, samplers, ode, large = (
+        json.loads((folder / f"{name}.json").read_text()) for name in names
     )
-    parts = [_head(bench), _iterations(bench), _ode(ode), _large(large)]
+    parts = [
+        _head(bench),
+        _iterations(bench),
+        _reference(bench),
+        _scaling(scaling),
+        _samplers(samplers),
+        _bayes(samplers),
+        _ode(ode),
+        _large(large),
+    ]
     (folder / "benchmarks.md").write_text("\n".join(parts))
 
 
@@ -47,6 +57,59 @@ def _iterations(bench: dict[str, Any]) -> str:
 that of the frozen mesh, in units of the outputs; memory is that of a gradient."""
     columns = "model | N | gradient, ms | iteration, ms | compiling, s | steps | error | MB"
     return _section("One iteration", text, columns, rows)
+
+
+def _reference(bench: dict[str, Any]) -> str:
+    rows = [
+        f"{TITLES[name]} | {count} | {row['ms_per_mala_iteration']:.3g} | "
+        f"{row.get('times_as_long', float('nan')):.3g} | {row['ode_error']:.1g}"
+        for name, sizes in bench.get("reference", {}).items()
+        for count, row in sizes.items()
+    ]
+    text = """The authors' MALA on the same data in the same run (`pcuq bench --reference PATH`),
+and how many times as long as the iteration above it takes."""
+    columns = "model | N | their iteration, ms | times ours | their error"
+    return _section("The authors' code", text, columns, rows) if rows else ""
+
+
+def _scaling(scaling: dict[str, Any]) -> str:
+    rows = [
+        f"{kind} = {count} | {row['ms_per_gradient']:.3g} | {row['ms_per_mala_iteration']:.3g} | "
+        f"{row['compile_s']:.1f} | {row['gradient_memory_kb'] / 1024:.2g}"
+        for kind in ("n", "p")
+        for count, row in scaling[kind].items()
+    ]
+    text = f"""N = {scaling["particles"]}. n: Lotka–Volterra measured at n times. p: a chain of p
+reactions with as many states, each measured at 40 times."""
+    columns = "size | gradient, ms | iteration, ms | compiling, s | MB"
+    return _section("More data, more parameters", text, columns, rows)
+
+
+def _samplers(found: dict[str, Any]) -> str:
+    rows = [
+        f"{name} | {row['seconds']:.3g} | {row['ess']:.0f} | {row['ess_per_s']:.3g} | "
+        f"{row['rhat']:.2f} | {row['distance']:.3f}"
+        for name, row in found["samplers"].items()
+    ]
+    close = found["time_to_exact"]
+    reached = "was not reached" if close["seconds"] is None else f"took {close['seconds']:.2g} s"
+    text = f"""Lotka–Volterra, misspecified, λ = {found["regularisation"]:g}, N = 50, two systems,
+nothing left to compile. The distance is that of the pooled draws from the exact Q_n: the largest
+difference between marginal distribution functions. The default sampler, `ensemble`, {reached} to
+come within {close["close"]}."""
+    columns = "sampler | seconds | effective draws | per second | R-hat | distance"
+    return _section("Quality per second", text, columns, rows)
+
+
+def _bayes(found: dict[str, Any]) -> str:
+    rows = [
+        f"{name} | {row['seconds']:.3g} | {row['ess']:.0f} | {row['ess_per_s']:.3g}"
+        for name, row in found["bayes"].items()
+    ]
+    text = """The posterior of the same problem by NUTS: ours on the frozen mesh, and NumPyro's with
+the model as its users write it, adaptive Tsit5 of diffrax. Four chains each."""
+    columns = "by | seconds | effective draws | per second"
+    return _section("Bayes, against NumPyro", text, columns, rows)
 
 
 def _ode(ode: dict[str, Any]) -> str:

@@ -15,6 +15,8 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+from records import append, read
+
 import pcuq
 
 NULL_SEED = 100_000  # the null is simulated at a data set that is not among those checked
@@ -39,8 +41,7 @@ def main() -> None:
         for misspecified in (False, True):  # in turn: a part of the study says something too
             if (misspecified, seed) not in known:
                 row = one(zoo, seed, misspecified, null)
-                with lines.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
+                append(lines, row)
                 print(json.dumps(row), flush=True)
     print(json.dumps(summary(read(lines)), indent=2))
 
@@ -78,17 +79,6 @@ def one(zoo, seed: int, misspecified: bool, null: pcuq.Null) -> dict:
     except pcuq.ComputationError as error:
         row["error"] = str(error)
     return {**row, "seconds": time.perf_counter() - began}
-
-
-def read(path: Path) -> list[dict]:
-    """Whole lines; a line that was cut off is done again."""
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            continue
-    return rows
 
 
 def summary(rows: list[dict]) -> dict:

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pcuq.calibrate import calibrate, select_by_score
+    from pcuq.calibrate import calibrate
     from pcuq.check import Check, check
     from pcuq.data import Data
     from pcuq.errors import ComputationError, InputError
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pcuq.problem import Problem
     from pcuq.result import Fit, load
     from pcuq.score import Scores, score
+    from pcuq.selection import select_by_score
 
 __version__ = "0.1.0"
 
@@ -99,7 +100,7 @@ __all__ = [
 # Where each public name lives. It is imported when it is asked for: `pcuq --help` answers at once,
 # and what needs an extra is not looked for before it is used.
 _HOMES = {
-    "calibrate": ("calibrate", "select_by_score"),
+    "calibrate": ("calibrate",),
     "check": ("Check", "check"),
     "data": ("Data",),
     "errors": ("ComputationError", "InputError"),
@@ -136,6 +137,7 @@ _HOMES = {
     "problem": ("Problem",),
     "result": ("Fit", "load"),
     "score": ("Scores", "score"),
+    "selection": ("select_by_score",),
 }
 _HOME = {name: f"pcuq.{module}" for module, names in _HOMES.items() for name in names}
 

@@ -26,7 +26,8 @@ import numpy as np
 
 from pcuq._program import options
 from pcuq._x64 import x64
-from pcuq.objective import Objective
+from pcuq.bench_reference import time_reference
+from pcuq.objective import Objective, derivative_mode
 from pcuq.problem import Problem
 from pcuq.samplers.mala import Mala
 from pcuq.start import Start, starting_fit
@@ -46,8 +47,13 @@ LOG_STEP = -6.0
 
 
 @x64
-def bench(quick: bool = False, tell: Tell = lambda line: None) -> dict[str, Any]:
-    """All figures, ready for JSON; `quick` leaves out all but Lotka–Volterra with N = 10."""
+def bench(
+    quick: bool = False, reference: str | Path | None = None, tell: Tell = lambda line: None
+) -> dict[str, Any]:
+    """All figures, ready for JSON; `quick` leaves out all but Lotka–Volterra with N = 10.
+
+    `reference`: a checkout of the authors' code, which is timed beside (see `bench_reference`).
+    """
     # A compilation that is read from a cache says nothing of compiling.
     cached = jax.config.jax_enable_compilation_cache  # type: ignore[attr-defined]
     jax.config.update("jax_enable_compilation_cache", False)
@@ -59,10 +65,23 @@ def bench(quick: bool = False, tell: Tell = lambda line: None) -> dict[str, Any]
         )
         if not quick:
             found["erk"] = _sizes("erk", erk.problem(seed=0), ERK_LAM, ERK_SIZES, tell)
+        if reference is not None:
+            tell("the authors' code")
+            found["reference"] = _beside(found, time_reference(reference))
     finally:
         jax.config.update("jax_enable_compilation_cache", cached)
     found["memory_mb"] = round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
     return found
+
+
+def _beside(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+    """Theirs, with how many times as long an iteration takes where both were timed."""
+    for model, rows in theirs.items():
+        for count, row in rows.items():
+            here = ours.get(model, {}).get(count)
+            if here is not None:
+                row["times_as_long"] = row["ms_per_mala_iteration"] / here["ms_per_mala_iteration"]
+    return theirs
 
 
 def _sizes(
@@ -90,8 +109,9 @@ def measure(
     noise = np.random.default_rng(0).normal(size=(particles, len(start.best)))
     thetas = start.best + noise @ np.linalg.cholesky(3 * start.covariance).T
     some = thetas[:REPRESENTATIVES]
-    predictor = problem.predictor(some, mode="forward", tolerance=MESH_TOLERANCE)
-    objective = Objective(problem, predictor, mode="forward")
+    mode = derivative_mode(problem)
+    predictor = problem.predictor(some, mode=mode, tolerance=MESH_TOLERANCE)
+    objective = Objective(problem, predictor, mode=mode)
     positions = jnp.asarray(thetas)
 
     began = time.perf_counter()

@@ -22,8 +22,9 @@ import numpy as np
 from pcuq.errors import ComputationError, InputError
 
 FORMAT = 2
-STATE, START = "state.npz", "start.npz"
-FILES = re.compile(r"(part-\d{5}|state|start)\.npz(\.new)?")
+BEGUN, CHOSEN, START, STATE = "begun.npz", "chosen.npz", "start.npz", "state.npz"
+LEAF = "leaf-"
+FILES = re.compile(r"(part-\d{5}|begun|chosen|start|state)\.npz(\.new)?")
 ATTEMPT = re.compile(r"attempt-(\d+)")
 DIGEST = hashlib.sha256().digest_size
 
@@ -36,70 +37,90 @@ class Checkpoint:
 
     def save(self, done: int, part: dict[str, np.ndarray], state: Sequence[np.ndarray]) -> None:
         """After `done` chunks: what the last one gave, and the state that the next one needs."""
-        leaves = {f"leaf-{i:03d}": leaf for i, leaf in enumerate(state)}
+        leaves = {f"{LEAF}{i:03d}": leaf for i, leaf in enumerate(state)}
         mark = np.array([FORMAT, done])
-        try:
-            _write(self.folder / _part(done - 1), part)
-            _write(self.folder / STATE, {"mark": mark, "identity": self.identity, **leaves})
-        except OSError as error:
-            raise ComputationError(
-                f"the checkpoint could not be written to {self.folder} ({error.strerror}): the "
-                "one before is still there; make room and go on with resume."
-            ) from None
+        _keep(
+            self.folder,
+            {
+                _part(done - 1): part,
+                STATE: {"mark": mark, "identity": self.identity, **leaves},
+            },
+        )
 
     def load(self) -> tuple[list[dict[str, np.ndarray]], list[np.ndarray]]:
         """(what each chunk gave, the state that the next one needs)."""
         state = _read(self.folder / STATE)
-        mark = state.pop("mark", np.zeros(2, int))
-        if mark.shape != (2,) or mark.dtype.kind != "i" or mark[0] != FORMAT or mark[1] < 1:
-            raise InputError(
-                f"{self.folder / STATE} is no checkpoint of this version of pcuq: start again "
-                "without resume."
-            )
-        _check_identity(self.folder, state, self.identity)
-        parts = [_read(self.folder / _part(i)) for i in range(int(mark[1]))]
-        return parts, [state[name] for name in sorted(state)]
+        done = _belongs(state, self.folder, self.identity)
+        parts = [_read(self.folder / _part(i)) for i in range(done)]
+        return parts, [state[name] for name in sorted(state) if name.startswith(LEAF)]
 
 
 class FitCheckpoint:
     """The folder of a fit: `attempt-0` and so on, a checkpoint for each mesh that was tried.
 
-    Each begins with `start.npz`: where the attempt begins, which is where the one before ended.
+    `begun.npz` says whose fit it is, from the first moment on; `chosen.npz` keeps what was found
+    before sampling. An attempt begins with `start.npz`: where the one before ended. Whenever a fit
+    was cut off it can go on, if only from its beginning.
     """
 
     def __init__(self, folder: Path, identity: str, resume: bool):
         self.folder, self.identity = Path(folder), identity
-        if not resume:
+        if resume:
+            self._check()
+        else:
             discard(self.folder)
+            self._begin()
 
-    def latest(self) -> tuple[int, dict[str, np.ndarray], bool]:
-        """(number of the last attempt, its start, whether any of it was run)."""
+    def _check(self) -> None:
+        if not (self.folder / BEGUN).is_file():
+            raise InputError(
+                f"there is no checkpoint to resume in {self.folder}: start without resume."
+            )
+        _belongs(_read(self.folder / BEGUN), self.folder, _digest(self.identity))
+
+    def chosen(self) -> dict[str, np.ndarray] | None:
+        """What was found before sampling, if that had come to its end."""
+        path = self.folder / CHOSEN
+        return _read(path) if path.is_file() else None
+
+    def keep_chosen(self, found: dict[str, np.ndarray]) -> None:
+        """Keep what was found before sampling."""
+        _keep(self.folder, {CHOSEN: found})
+
+    def latest(self) -> tuple[int, dict[str, np.ndarray] | None, bool]:
+        """(number of the last attempt, its start if it has begun, whether any of it was run)."""
         started = {
             int(match[1]): path.parent
             for path in self.folder.glob(f"attempt-*/{START}")
             if (match := ATTEMPT.fullmatch(path.parent.name))
         }
         if not started:
-            raise InputError(
-                f"there is no checkpoint to resume in {self.folder}: start without resume."
-            )
+            return 0, None, False
         number, last = max(started.items())
-        start = _read(last / START)
-        _check_identity(last, start, _digest(self.identity))
-        return number, start, (last / STATE).is_file()
+        return number, _read(last / START), (last / STATE).is_file()
 
     def attempt(self, number: int, start: dict[str, np.ndarray] | None) -> Checkpoint:
         """The checkpoint of one attempt, which begins at `start` or, if None, goes on."""
         checkpoint = Checkpoint(self.folder / f"attempt-{number}", self.identity)
         if start is not None:
-            try:
-                checkpoint.folder.mkdir(parents=True, exist_ok=True)
-                _write(checkpoint.folder / START, {"identity": checkpoint.identity, **start})
-            except OSError as error:
-                raise InputError(
-                    f"no checkpoint can be kept in {self.folder}: {error.strerror}."
-                ) from None
+            _keep(checkpoint.folder, {START: start})
         return checkpoint
+
+    def _begin(self) -> None:
+        mark = {"mark": np.array([FORMAT, 0]), "identity": _digest(self.identity)}
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write(self.folder / BEGUN, mark)
+        except OSError as error:
+            raise InputError(
+                f"no checkpoint can be kept in {self.folder}: {error.strerror}."
+            ) from None
+
+
+def holds_work(folder: Path) -> bool:
+    """Whether a fit that was cut off left more in this folder than its beginning."""
+    folder = Path(folder)
+    return (folder / CHOSEN).is_file() or any(folder.glob(f"attempt-*/{STATE}"))
 
 
 def discard(folder: Path) -> None:
@@ -127,12 +148,20 @@ def _is_ours(path: Path, folder: Path) -> bool:
     return path != folder and FILES.fullmatch(path.name) is not None
 
 
-def _check_identity(folder: Path, found: dict[str, np.ndarray], wanted: np.ndarray) -> None:
-    if not np.array_equal(found.pop("identity", np.zeros(0)), wanted):
+def _belongs(found: dict[str, np.ndarray], folder: Path, identity: np.ndarray) -> int:
+    """How many chunks were done; an error if these are not the files of this run."""
+    mark = found.get("mark", np.zeros(2, int))
+    if mark.shape != (2,) or mark.dtype.kind != "i" or mark[0] != FORMAT:
         raise InputError(
-            f"the checkpoint in {folder} belongs to another problem or other settings: resume "
-            "with those it was made with, or start again without resume."
+            f"what is in {folder} is no checkpoint of this version of pcuq: start again without "
+            "resume."
         )
+    if not np.array_equal(found.get("identity", np.zeros(0)), identity):
+        raise InputError(
+            f"the checkpoint in {folder} belongs to another problem or other settings: resume with "
+            "those it was made with, or start again without resume."
+        )
+    return int(mark[1])
 
 
 def _part(number: int) -> str:
@@ -141,6 +170,19 @@ def _part(number: int) -> str:
 
 def _digest(identity: str) -> np.ndarray:
     return np.frombuffer(hashlib.sha256(identity.encode()).digest(), dtype=np.uint8)
+
+
+def _keep(folder: Path, files: dict[str, dict[str, np.ndarray]]) -> None:
+    """Write files in this order: the last makes the others count."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, arrays in files.items():
+            _write(folder / name, arrays)
+    except OSError as error:
+        raise ComputationError(
+            f"the checkpoint could not be written to {folder} ({error.strerror}): the one before "
+            "is still there; make room and go on with resume."
+        ) from None
 
 
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -100,10 +100,12 @@ class Data:
 
     @property
     def n(self) -> int:
+        """The number of rows."""
         return len(self.y)
 
     @property
     def d(self) -> int:
+        """The number of outputs."""
         return self.y.shape[1]
 
     @property

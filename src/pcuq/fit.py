@@ -13,7 +13,7 @@ import numpy as np
 
 from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
-from pcuq.calibrate import Calibration, calibrate, spread
+from pcuq.calibrate import Calibration, calibrate
 from pcuq.checkpoint import FitCheckpoint
 from pcuq.errors import ComputationError, InputError
 from pcuq.failures import count_failures
@@ -28,7 +28,7 @@ from pcuq.objective import (
     part_that_fits,
 )
 from pcuq.problem import Predictor, Problem
-from pcuq.progress import with_mmd2
+from pcuq.progress import stages_of, with_mmd2
 from pcuq.random_batch import RandomBatches
 from pcuq.result import Fit, make_tree, versions
 from pcuq.samplers.anchors import find_anchors
@@ -42,10 +42,12 @@ from pcuq.settings import AUTO, Settings, check_ways, make_settings, with_lam
 from pcuq.sharded import ShardedObjective
 from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
 from pcuq.start import representatives as representatives_of
+from pcuq.sweep import spread
 from pcuq.trust import converged, convergence, verdict
 from pcuq.verify import SolverCheck, check_solver
 
 REFINEMENTS = 2
+COPIES = 400  # of a point mass: each is predicted with noise of its own
 
 
 @x64
@@ -72,16 +74,16 @@ def fit(
     """Infer a distribution over parameters.
 
     `method`: "pcuq", "bayes" or "mmd-bayes". `regularisation`: λ of ½ MMD² + λ KL, or "auto" for
-    the λ★ of `pcuq.calibrate`, which costs about as much as the fit itself. `particles` N
-    in each of `systems` independent systems (for Bayes: chains). `sampler`: "ensemble" (the
-    default of PCUQ), "mala", "flow" or "nuts" (the default of the others). `warmup`, `draws`,
-    `thin`: iterations before any is kept, kept ones, and one kept out of how many. `beta`: that of
-    MMD-Bayes, "matched" for 1/(2λ), "paper" or inf for the limit. `solver`: "auto", "mesh",
-    "explicit" or "implicit". `progress` is told after each chunk and never changes the result.
-    `checkpoint`: a folder in which every chunk is kept, from which `resume` goes on. For many
-    particles: `pair_batch`, how many others, drawn anew at each step, repel a particle of the flow
-    (see `pcuq.random_batch`); `devices`, over how many of this process "mala" and "flow" spread the
-    particles (see `pcuq.sharded`).
+    the λ★ of `pcuq.calibrate`, which costs one to three fits. `particles` N in each of `systems`
+    independent systems (for Bayes: chains). `sampler`: "ensemble" (the default of PCUQ), "mala",
+    "flow" or "nuts" (the default of the others). `warmup`, `draws`, `thin`: iterations before any
+    is kept, kept ones, and one kept out of how many. `beta`: that of MMD-Bayes, "matched" for
+    1/(2λ), "paper" or inf for the limit. `solver`: "auto", "mesh", "explicit" or "implicit".
+    `progress` is told after each chunk and never changes the result; one that has a function
+    `stage` is told in words of what comes before and after. `checkpoint`: a folder in which every
+    chunk is kept, from which `resume` goes on. For many particles: `pair_batch`, how many others,
+    drawn anew at each step, repel a particle of the flow (see `pcuq.random_batch`); `devices`, over
+    how many of this process "mala" and "flow" spread the particles (see `pcuq.sharded`).
     """
     began = time.perf_counter()
     check_ways(solver, mesh_tolerance, progress)
@@ -102,12 +104,13 @@ def fit(
     )
     keeper = _keeper(problem, settings, solver, mesh_tolerance, checkpoint, resume)
     first, found, ran = keeper.latest() if keeper is not None and resume else (0, None, False)
-    clock, calibration = {}, None
+    clock, calibration, tell = {}, None, stages_of(progress)
     if settings.lam == AUTO:
-        calibration = _calibration(problem, seed, found)
+        calibration = _calibration(problem, seed, keeper, tell)
         settings = with_lam(settings, calibration.regularisation)
         clock["calibration"] = calibration.seconds
     tick = time.perf_counter()
+    tell("finding a starting fit")
     start = starting_fit(problem, seed)
     lengthscale = default_lengthscale(problem)
     mode = derivative_mode(problem)
@@ -120,6 +123,7 @@ def fit(
     clock["start"] = time.perf_counter() - tick
     for attempt in range(first, REFINEMENTS + 1):
         tick = time.perf_counter()
+        tell("choosing steps for the solver" if attempt == first else "refining the solver's steps")
         predictor = problem.predictor(
             representatives, mode=mode, method=solver, tolerance=tolerance
         )
@@ -138,12 +142,13 @@ def fit(
                 "starts": starts,
                 "representatives": representatives,
                 "tolerance": np.asarray(tolerance),
-                "calibration": _as_bytes(calibration),
             }
             kept = keeper.attempt(attempt, None if going_on else begin)
+        tell("compiling the sampler")
         run = _run(chosen, starts, objective, settings, progress, kept, going_on)
         pooled, v_pooled = _pool(run.theta), _pool(run.v[..., None])[:, 0]
         v_data = v_pooled if method == "pcuq" else objective.data_terms_of_many(pooled)
+        tell("checking the solver's error")
         tick = time.perf_counter()
         lam = settings.lam or _bayes_lam(objective)
         check = check_solver(objective, lam, pooled, v_data, _pool(run.failed[..., None])[:, 0])
@@ -179,16 +184,16 @@ def _keeper(problem, settings, solver, tolerance, folder, resume) -> FitCheckpoi
     return FitCheckpoint(Path(folder), repr(identity), resume)
 
 
-def _calibration(problem: Problem, seed: int, found) -> Calibration:
+def _calibration(problem: Problem, seed: int, keeper: FitCheckpoint | None, tell) -> Calibration:
     """Found anew, or as it was when the run that goes on began."""
-    if found is None:
-        return calibrate(problem, seed=seed)
-    return Calibration.from_dict(json.loads(found["calibration"].tobytes()))
-
-
-def _as_bytes(calibration: Calibration | None) -> np.ndarray:
-    said = json.dumps(None if calibration is None else calibration.to_dict())
-    return np.frombuffer(said.encode(), dtype=np.uint8)
+    kept = None if keeper is None else keeper.chosen()
+    if kept is not None:
+        return Calibration.from_dict(json.loads(kept["calibration"].tobytes()))
+    found = calibrate(problem, seed=seed, tell=lambda line: tell(f"choosing λ: {line}"))
+    if keeper is not None:
+        said = json.dumps(found.to_dict()).encode()
+        keeper.keep_chosen({"calibration": np.frombuffer(said, dtype=np.uint8)})
+    return found
 
 
 def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:
@@ -270,7 +275,7 @@ def _limit(problem, objective, start, settings, calibration, clock, began) -> Fi
     """MMD-Bayes as β → ∞: the minimiser, honestly said."""
     theta, mmd2 = mmd_bayes.minimise_mmd(objective, start.thetas)
     v = np.asarray(objective.data_terms_of_many(theta[None]))
-    draws = np.broadcast_to(theta, (1, 4, 1, len(theta))).copy()
+    draws = np.broadcast_to(theta, (1, COPIES, 1, len(theta))).copy()
     figures = {"mmd2": mmd2, "share_outside_fit": 0.0}
     attributes = _attributes(
         objective, settings, calibration, figures, mmd_bayes.POINT_MASS, True, clock, began
@@ -278,11 +283,11 @@ def _limit(problem, objective, start, settings, calibration, clock, began) -> Fi
     tree = make_tree(
         problem,
         draws,
-        np.broadcast_to(v[0], (1, 4, 1)).copy(),
-        np.zeros((1, 4, 1), bool),
+        np.broadcast_to(v[0], (1, COPIES, 1)).copy(),
+        np.zeros((1, COPIES, 1), bool),
         {},
         attributes,
-        extra=make_groups(objective, theta[None], settings.seed),
+        extra=make_groups(objective, draws[0, :, 0], settings.seed),
     )
     return Fit(tree, problem)
 
@@ -332,6 +337,8 @@ def _package(
             fixed_point_mean=residual.mean_difference,
             fixed_point_mass=residual.mass_difference,
             fixed_point_residual=max(residual.mean_difference, residual.mass_difference),
+            fixed_point_mean_error=residual.mean_error,
+            fixed_point_mass_error=residual.mass_error,
             fixed_point_ess=residual.ess,
             kl=residual.kl,
             mmd2=residual.mmd2,

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -25,12 +25,26 @@ KINDS = ("set", "scale", "shift")
 
 
 @dataclass(frozen=True)
+class Formula:
+    """A value that is computed from time, states and parameters before the change.
+
+    `function(t, u, p)` works on one particle and on many side by side, u (k,) or (k, L); t is None
+    at the start. `text` tells it from other formulas.
+    """
+
+    text: str
+    function: Callable[[float | None, Any, Mapping[str, Any]], Any] = field(
+        compare=False, repr=False
+    )
+
+
+@dataclass(frozen=True)
 class Intervention:
     """A change of named quantities; see the module's text for its meaning.
 
     `set`, `scale`, `shift`: {name: number}; a value in `set` may also be the name of a parameter or
-    constant, whose value it then is. `at`: the time from which it applies, None for the
-    start. `hold=True`: the states in `set` are clamped to their value; only states may be held.
+    constant, whose value it then is, or a Formula. `at`: the time from which it applies, None for
+    the start. `hold=True`: the states in `set` are clamped to their value; only states may be held.
     With `at=None`, parameters and constants change before the initial state is computed from them,
     and states after that.
     """
@@ -70,19 +84,37 @@ class Intervention:
         """Every name that it changes, each once."""
         return tuple(dict.fromkeys(name for kind in KINDS for name in (getattr(self, kind) or {})))
 
+    def in_words(self) -> str:
+        """For people: "k × 0.5 from 6 on"."""
+        held = "{} held at {}" if self.hold else "{} = {}"
+        parts = [held.format(name, _short(value)) for name, value in self.set.items()]
+        parts += [f"{name} × {_short(value)}" for name, value in self.scale.items()]
+        for name, value in self.shift.items():
+            parts.append(f"{name} {'−' if value < 0 else '+'} {_short(abs(value))}")
+        return ", ".join(parts) + ("" if self.at is None else f" from {self.at:g} on")
+
+    @property
+    def computed(self) -> bool:
+        """Whether a value follows from a formula."""
+        return any(isinstance(value, Formula) for value in self.set.values())
+
     @property
     def sources(self) -> tuple[str, ...]:
         """The names that values are taken from."""
         return tuple(value for value in self.set.values() if isinstance(value, str))
 
-    def apply(self, name: str, value: Any, p: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    def apply(
+        self, name: str, value: Any, p: Mapping[str, Any] = MappingProxyType({}), u: Any = None
+    ) -> Any:
         """z → a z + b: the changed value of the quantity `name`, unchanged if it is not named.
 
-        `p`: the parameters and constants before the change, for values that are names.
+        `p`, `u`: parameters, constants and states before the change, for values that are names or
+        formulas.
         """
         if name in self.set:
             value = self.set[name]
             value = p[value] if isinstance(value, str) else value
+            value = value.function(self.at, u, p) if isinstance(value, Formula) else value
         if name in self.scale:
             value = self.scale[name] * value
         if name in self.shift:
@@ -104,6 +136,12 @@ class Equilibration:
         object.__setattr__(self, "changes", as_interventions(self.changes))
         if any(change.at is not None for change in self.changes):
             raise InputError("`changes` of an Equilibration hold at all times: leave `at` out.")
+
+
+def _short(value: float | str | Formula) -> str:
+    if isinstance(value, Formula):
+        return value.text
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def parse(text: str) -> Intervention:
@@ -191,7 +229,9 @@ def _numbers(kind: str, given: Mapping[str, Any] | None, names: bool) -> dict[st
         if not isinstance(name, str) or not name:
             raise InputError(f"a name in `{kind}` must be a non-empty string: got {name!r}.")
     return {
-        name: value if names and isinstance(value, str) else _finite(f"{kind}[{name!r}]", value)
+        name: value
+        if names and (isinstance(value, (str, Formula)))
+        else _finite(f"{kind}[{name!r}]", value)
         for name, value in given.items()
     }
 

@@ -93,6 +93,7 @@ class LocationScale(Noise):
         raise NotImplementedError
 
     def standard_sample(self, key, shape):
+        """Draws of ε."""
         raise NotImplementedError
 
     def log_density(self, z, location, s):

@@ -262,8 +262,10 @@ class _NoiseLaw:
         if not scale.depends_on_theta:
             return known
         values = {**self.problem.model.constants, **self.problem.parameters.constrain(theta)}
+        unknown = jnp.full(len(getattr(self.problem.model, "states", ())), jnp.nan)
         for change in self.changes:
-            values |= {k: change.apply(k, values[k], values) for k in change.names if k in values}
+            named = [k for k in change.names if k in values]
+            values |= {k: change.apply(k, values[k], values, unknown) for k in named}
         computed = scale(
             values, np.zeros(len(w), dtype=int), w, None if x is None else jnp.asarray(x)
         )

@@ -91,6 +91,7 @@ class Problem:
 
     @property
     def parameters(self) -> Parameters:
+        """What is inferred: the model's parameters, in order."""
         return self.model.parameters
 
     @cached_property
@@ -105,10 +106,12 @@ class Problem:
 
     @cached_property
     def scale(self) -> Scale:
+        """The noise scale of every entry, which may depend on θ."""
         return Scale(self)
 
     @cached_property
     def design(self) -> Design:
+        """Data and predictions as weighted pairs."""
         return make_design(self.data, self.kernel, self.points, self.scale.static)
 
     def model_for(self, condition: str | None):

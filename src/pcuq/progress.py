@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import jax.numpy as jnp
 
@@ -12,6 +13,11 @@ from pcuq.objective import Objective
 from pcuq.samplers.base import Listener, Progress
 
 SECONDS_APART = 1.0  # it costs a solve for every particle
+
+
+def stages_of(listener: Listener | None) -> Callable[[str], None]:
+    """How to tell the listener, in words, what is being done; a listener need not have `stage`."""
+    return getattr(listener, "stage", lambda line: None)
 
 
 def with_mmd2(listener: Listener | None, objective: Objective) -> Listener | None:

@@ -48,10 +48,12 @@ class Fit:
 
     @property
     def parameters(self) -> tuple[str, ...]:
+        """Their names, in order."""
         return tuple(str(name) for name in self.tree["posterior"].data_vars)
 
     @property
     def method(self) -> str:
+        """ "pcuq", "bayes" or "mmd-bayes"."""
         return self.tree.attrs["method"]
 
     @property
@@ -61,6 +63,7 @@ class Fit:
 
     @property
     def trusted(self) -> bool:
+        """Whether the status is a good one."""
         return bool(self.tree.attrs["trusted"])
 
     @property

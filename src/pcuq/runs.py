@@ -2,7 +2,7 @@
 
 A run begins at the best fit and goes through a few stages; each stage shapes its moves by the
 positions of the one before, and the last one is kept. The data stand in the tuning, which a sampler
-hands to everything that it evaluates.
+hands to everything that it evaluates. Jumps of PCUQ can always reach the best fit, as in `anchors`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from pcuq.baselines import bayes
 from pcuq.objective import Objective
 from pcuq.samplers.base import Crew
 from pcuq.samplers.ensemble import Ensemble, ParallelEnsemble, Particles
-from pcuq.samplers.mixture import Mixture
+from pcuq.samplers.mixture import Mixture, student_mixture
 from pcuq.start import Start
 
 PARTICLES = 50
 # Iterations of each stage, and how wide positions are scattered about the fit, in its sds.
 PCUQ_STAGES, PCUQ_WIDTH, PCUQ_LOG_STEP = (48, 48, 48, 72), 3.0, -2.0
 BAYES_STAGES, BAYES_WIDTH, BAYES_LOG_STEP = (30, 45, 75), 1.0, -0.5
-LENGTHS = (PARTICLES, PCUQ_STAGES, BAYES_STAGES)
+ANCHOR_WIDTH = 6.0  # covariance of jumps that stay at the fit, relative to the posterior's
+LENGTHS = (PARTICLES, PCUQ_STAGES, BAYES_STAGES, ANCHOR_WIDTH)
 
 
 class DataTuning(NamedTuple):
@@ -50,11 +51,17 @@ class _Runs:
         noise = np.asarray(jax.random.normal(jax.random.key(seed), (PARTICLES, p)))
         thetas = start.best + self.width * noise @ np.linalg.cholesky(start.covariance).T
 
+        moves = self.moves(start)
+
         def tune(pool):
-            return DataTuning(*self.sampler.shaped_by(pool), jnp.asarray(y))
+            return DataTuning(*moves.shaped_by(pool), jnp.asarray(y))
 
         draw = crew.in_stages(thetas[None, None], self.stages, np.full(1, self.log_step), tune)
         return draw.theta.reshape(-1, p)
+
+    def moves(self, start: Start) -> Ensemble:
+        """What shapes the moves of a run that begins there."""
+        return self.sampler
 
 
 class PcuqRuns(_Runs):
@@ -62,6 +69,11 @@ class PcuqRuns(_Runs):
 
     def __init__(self, objective: Objective, lam: float):
         super().__init__(_DataEnsemble(objective, lam), PCUQ_STAGES, PCUQ_WIDTH, PCUQ_LOG_STEP)
+
+    def moves(self, start: Start) -> Ensemble:
+        """With jumps to the fit, which would otherwise be lost where all particles leave it."""
+        anchor = student_mixture(start.best[None], ANCHOR_WIDTH * start.covariance[None])
+        return Ensemble(self.sampler.objective, self.sampler.lam, anchor)
 
 
 class BayesRuns(_Runs):

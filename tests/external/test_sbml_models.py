@@ -11,10 +11,13 @@ SLOW = {
     "BIOMD0000000647": 60.0,
     "Boehm_JProteomeRes2014": 240.0,
     "Bruno_JExpBot2016": 120.0,
-    "Crauste_CellSystems2017": 30.0,
+    "Crauste_CellSystems2017": 60.0,
     "Fiedler_BMCSystBiol2016": 8.0,
     "Sneyd_PNAS2002": 20.0,
 }
+# Crauste amplifies errors: against a series solution of 40 digits, libroadrunner is off by 10⁻⁶ of
+# a species' maximum at 1e-13, 1.4·10⁻⁷ at 1e-14, and pcuq by 9·10⁻⁸.
+TOLERANCES = {"Crauste_CellSystems2017": (1e-14, 1e-20)}
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,8 @@ def test_trajectories_agree_with_libroadrunner(external_data, name, end):
 
     species = read(path).species
     reference = roadrunner.RoadRunner(str(path))
-    settings = {"relative_tolerance": 1e-13, "absolute_tolerance": 1e-16}
+    relative, absolute = TOLERANCES.get(name, (1e-13, 1e-16))
+    settings = {"relative_tolerance": relative, "absolute_tolerance": absolute}
     for key, value in {**settings, "maximum_num_steps": 10**6}.items():
         reference.getIntegrator().setValue(key, value)
     columns = [key if s.substance_only else f"[{key}]" for key, s in species.items()]

@@ -602,7 +602,9 @@ SBML = {
         sb.model(species=ONE, reactions=sb.reaction("r", "A", {"A": 1}, more='fast="true"'),
                  level=(3, 1)), "fast"),
     "a package that is not supported": (
-        sb.model(species=ONE, packages=f'xmlns:comp="{COMP}" comp:required="true"'), "package"),
+        sb.model(species=ONE, packages=f'xmlns:comp="{COMP}" comp:required="true"').replace(
+            "</model>", '<comp:listOfPorts><comp:port comp:idRef="A" comp:id="in"/>'
+            "</comp:listOfPorts></model>"), "package"),
 }  # fmt: skip
 
 

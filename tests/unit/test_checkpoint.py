@@ -117,6 +117,7 @@ def test_a_calibrated_run_does_not_calibrate_again(tmp_path, monkeypatch):
         outside=np.zeros((1, 2)),
         spread=np.ones((1, 2)),
         bayes_spread=np.ones(1),
+        settled=np.ones((1, 2), bool),
         seconds=1.5,
     )
     settings = SETTINGS | dict(regularisation="auto")

@@ -3,8 +3,10 @@
 import io
 import json
 import runpy
+import shlex
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from typer.testing import CliRunner
 import pcuq
 from pcuq import cli, demo
 from pcuq.cli.files import finite
+from pcuq.cli.fit import _choice
 from pcuq.cli.options import parse_noise, parse_times
 from pcuq.cli.problems import load_problem, read_table
 from pcuq.cli.progress import Figures, PlainLines, display
@@ -63,6 +66,8 @@ def test_fit_prints_its_figures_as_json_and_writes_the_run(fitted):
     assert figures["regularisation"] == 1e-2
     assert isinstance(figures["trusted"], bool)
     assert figures["status"] == pcuq.load(out).status
+    said = pcuq.load(out).tree.attrs["command"]
+    assert said == shlex.join(["pcuq", "fit", str(fitted[0]), *SHORT])
     assert set(figures["parameters"]) == {"slope"}
     assert "16/" in result.stderr or "draws" in result.stderr  # progress, apart from the figures
 
@@ -395,10 +400,19 @@ def test_a_terminal_shows_how_far_it_is():
     console = Console(file=screen, force_terminal=True, width=160)
     with display(console) as listen:
         assert listen.wants_mmd2
+        listen.stage("λ = 3e-05: 2.0% outside")
         listen(progress(40, walked=0.25, mmd2=0.0321))
         console.print("")  # the screen is drawn now and not at the next tick
-    for text in ("draws", "40/100", "accepted 25%", "MMD² 0.0321"):
+    for text in ("λ = 3e-05: 2.0% outside", "draws", "40/100", "accepted 25%", "MMD² 0.0321"):
         assert text in screen.getvalue()
+
+
+def test_what_a_chosen_regularisation_cost_is_said():
+    found = {"regularisation": 3e-5, "bound_by": "the spread"}
+    said = {"calibration": json.dumps(found), "seconds": '{"calibration": 40.2, "total": 61.0}'}
+    wanted = "λ★ = 3e-05, bound by the spread: finding it took 40 s, the fit 21 s."
+    assert _choice(said) == wanted
+    assert _choice(said | {"calibration": "null"}) == ""
 
 
 def test_lines_are_told_now_and_then_with_the_time_left(monkeypatch, capsys):
@@ -412,6 +426,16 @@ def test_lines_are_told_now_and_then_with_the_time_left(monkeypatch, capsys):
     assert [line.split()[1] for line in told] == ["20/100", "40/100", "100/100"]
     assert "about 30 s left" in told[1]
     assert "left" not in told[2]
+
+
+def test_lines_tell_the_stage_and_that_it_still_goes_on(monkeypatch, capsys):
+    monkeypatch.setattr("pcuq.cli.progress.SECONDS_OF_SILENCE", 0.02)
+    lines = PlainLines()
+    lines.stage("choosing λ")
+    time.sleep(0.2)
+    lines.stop()
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == "choosing λ" and "still choosing λ: 0 s" in told
 
 
 @pytest.mark.slow

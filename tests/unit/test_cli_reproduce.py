@@ -34,15 +34,16 @@ def line(tmp_path):
 def test_reproduce_passes_on_name_folder_and_seed(tmp_path, monkeypatch):
     calls = []
 
-    def run(name, out, seed, tell):
-        calls.append((name, out, seed))
+    def run(name, out, seed, size, tell):
+        calls.append((name, out, seed, size.workers))
         tell("stage")
         return {"seconds": 1.0}
 
     monkeypatch.setattr(reproduce, "reproduce", run)
-    result = invoke("reproduce", "erk", "--out", tmp_path / "new" / "erk", "--seed", 3, "--json")
+    result = invoke("reproduce", "erk", "--out", tmp_path / "new" / "erk", "--seed", 3, "--json",
+                    "--workers", 2)  # fmt: skip
     assert result.exit_code == 0, result.stderr
-    assert calls == [("erk", tmp_path / "new" / "erk", 3)]
+    assert calls == [("erk", tmp_path / "new" / "erk", 3, 2)]
     assert json.loads(result.stdout) == {"seconds": 1.0}
     assert "stage" in result.stderr
 
@@ -63,6 +64,7 @@ def known(monkeypatch):
         outside=np.array([[0.0, 0.02, 0.2], [0.0, 0.03, 0.3]]),
         spread=np.array([[0.03, 0.035, np.nan], [0.03, 0.035, 0.06]]),
         bayes_spread=np.array([0.01, 0.012]),
+        settled=np.array([[True, True, True], [True, True, False]]),
         seconds=1.0,
     )
     calls = []
@@ -90,6 +92,10 @@ def test_calibrate_says_what_bound_it(line, known):
     result = invoke("calibrate", line)
     assert result.exit_code == 0, result.stderr
     assert "λ★ = 4e-05, bound by the spread" in result.stdout
+    # The mean share and the median spread, and where Q was still on its way.
+    first, *_, last = result.stdout.splitlines()[1:4]
+    assert first.split() == ["1e-05", "0.000", "0.03"]
+    assert last.split() == ["0.0001", "0.250", "0.06", "*"]
 
 
 def test_a_plot_of_unknown_kind_is_refused_before_anything_is_computed(line, tmp_path):

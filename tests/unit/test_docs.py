@@ -1,5 +1,6 @@
 """What the documentation shows can be run, and what is public stands in it."""
 
+import inspect
 import re
 import shlex
 import shutil
@@ -17,9 +18,14 @@ from pcuq import cli, plots, report, study
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 # A fit or a check takes a quarter of a minute or more, most of it compiling.
-FITS = re.compile(r"pcuq\.(fit|check)\(|pcuq (fit|check) ")
+FITS = re.compile(r"(pcuq\.(fit|check)|study\.run)\(|pcuq (fit|check|study) ")
 # Enough to see that a command runs; the text shows what a person would type.
 FEW = ["--particles", "4", "--warmup", "8", "--draws", "8"]
+SHORTER = {
+    "fit": FEW,
+    "check": ["--replicates", "19", "--regularisation", "1e-3"],
+    "study": [*FEW, "--replicates", "1", "--workers", "1", "--methods", "pcuq"],
+}
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -42,6 +48,7 @@ def pages(language: str) -> list:
 @pytest.mark.parametrize("path", pages("python"))
 def test_code_runs_as_a_user_types_it(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     names: dict = {}
     for number, block in enumerate(blocks(path, "python")):
         exec(compile(block, f"{path.name}, block {number + 1}", "exec"), names)
@@ -56,16 +63,17 @@ def test_commands_run_as_a_user_types_them(path, tmp_path, monkeypatch):
     for line in "".join(blocks(path, "console")).splitlines():
         prompt, program, *arguments = shlex.split(line)
         assert (prompt, program) == ("$", "pcuq"), line
-        if arguments[0] == "fit":
-            arguments += FEW
+        arguments += SHORTER.get(arguments[0], [])
         result = CliRunner().invoke(cli.app, arguments)
         assert result.exit_code == 0, f"{line}\n{result.stderr}"
 
 
 def test_every_block_is_of_a_kind_that_is_run():
     for path in PAGES:
-        kinds = set(re.findall(r"^```(\w+)", path.read_text(), re.MULTILINE))
-        assert kinds <= {"python", "console", "mermaid"}, path.name
+        fences = re.findall(r"^ *```(.*)$", path.read_text(), re.MULTILINE)
+        assert set(fences[::2]) <= {"python", "console"}, path.name
+        assert set(fences[1::2]) <= {""}, path.name
+        assert not re.search(r"^ {4,}\$? ?pcuq ", path.read_text(), re.MULTILINE), path.name
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
@@ -93,6 +101,19 @@ def test_every_name_of_a_package_has_a_docstring(module):
         thing = getattr(module, name)
         if callable(thing):
             assert (thing.__doc__ or "").strip(), name
+
+
+@pytest.mark.parametrize("module", [pcuq, plots, report, study])
+def test_every_public_part_of_a_public_class_has_a_docstring(module):
+    silent = []
+    for name in module.__all__:
+        thing = getattr(module, name)
+        for part in vars(thing) if inspect.isclass(thing) else ():
+            found = getattr(thing, part)
+            said = callable(found) or isinstance(found, property) or hasattr(found, "func")
+            if not part.startswith("_") and said and not inspect.getdoc(found):
+                silent.append(f"{name}.{part}")
+    assert not silent
 
 
 def test_files_that_pages_link_to_exist():

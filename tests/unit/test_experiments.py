@@ -1,5 +1,6 @@
 """The case studies run, and write what they print."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -46,3 +47,25 @@ def test_a_case_study_without_its_data_says_what_is_missing(name):
     assert done.returncode == 1
     assert "set PCUQ_EXTERNAL_DATA" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_ranks_that_are_not_even_are_found_out(monkeypatch):
+    monkeypatch.syspath_prepend(EXPERIMENTS)
+    summary = importlib.import_module("sbc").summary
+    even = [37 * run % 100 for run in range(200)]
+    rows = [{"run": 0, "ranks": {"a": rank, "b": rank}, "rhat": 1.0} for rank in even]
+    assert summary(rows)["calibrated"]
+    narrow = [
+        {**row, "ranks": {"a": row["ranks"]["a"], "b": row["ranks"]["b"] // 2}} for row in rows
+    ]
+    assert not summary(narrow)["calibrated"]
+
+
+def test_a_record_that_was_cut_off_is_left_out(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(EXPERIMENTS)
+    records = importlib.import_module("records")
+    path = tmp_path / "lines.jsonl"
+    assert records.read(path) == []
+    records.append(path, {"run": 0})
+    path.write_text(path.read_text() + '{"run": ')
+    assert records.read(path) == [{"run": 0}]

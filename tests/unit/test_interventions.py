@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pcuq.errors import InputError
-from pcuq.interventions import Intervention, as_interventions, parse
+from pcuq.interventions import Formula, Intervention, as_interventions, parse
 from pcuq.models import ODEModel
 from pcuq.parameters import Parameter
 
@@ -191,3 +191,25 @@ def test_every_method_applies_them_alike(method):
     w, ok = solver({"k": jnp.array(0.5)})
     assert ok
     assert np.allclose(w[:, 0], np.where(X >= 4, 1.0, wanted), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("k*=0.5@6", "k × 0.5 from 6 on"),
+        ("k=2", "k = 2"),
+        ("k-=1.5", "k − 1.5"),
+        ("ERK:=0@30", "ERK held at 0 from 30 on"),
+    ],
+)
+def test_an_intervention_is_said_in_words(text, words):
+    assert parse(text).in_words() == words
+
+
+def test_a_formula_is_of_what_was_before_and_is_told_from_others_by_its_text():
+    twice = Formula("2 u + p", lambda t, u, p: 2 * u[0] + p["k"])
+    change = Intervention(set={"u": twice, "k": 3.0}, at=1.0)
+    assert change.apply("u", 5.0, {"k": 0.5}, [5.0]) == 10.5
+    assert change.in_words() == "u = 2 u + p, k = 3 from 1 on"
+    assert change == Intervention(set={"u": Formula("2 u + p", print), "k": 3.0}, at=1.0)
+    assert change != Intervention(set={"u": Formula("u", twice.function), "k": 3.0}, at=1.0)

@@ -45,7 +45,7 @@ MODELS = {
 }
 
 
-@pytest.mark.quick("a parameter scaled later", "a state held")
+@pytest.mark.quick("a state held")
 @pytest.mark.parametrize("name", MODELS)
 def test_side_by_side_is_as_one_by_one(name):
     """Outputs and their derivatives, also of a particle that overflows among those that do not."""

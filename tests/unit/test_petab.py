@@ -170,6 +170,11 @@ def test_a_nominal_value_on_its_bound_is_moved_inside(tmp_path):
     assert float(problem.parameters.constrain(problem.nominal)["k2"]) == pytest.approx(1e-8)
 
 
+def test_a_nominal_zero_on_a_log_scale_is_the_lower_bound(tmp_path):
+    problem = load(tmp_path, parameters=pt.V1["parameters.tsv"].replace("\t0.8\t", "\t0\t"))
+    assert float(problem.parameters.constrain(problem.nominal)["k1"]) == pytest.approx(0.01)
+
+
 @pytest.mark.slow
 def test_experiments_of_version_two_have_periods(tmp_path):
     problem = load(tmp_path, pt.V2)
@@ -181,6 +186,49 @@ def test_experiments_of_version_two_have_periods(tmp_path):
     measured = np.array([0.7, 0.1, 0.4])
     wanted = np.sum(stats.norm.logpdf(np.log(measured), np.log(predicted), 0.5) - np.log(measured))
     assert likelihood(problem) == pytest.approx(wanted, abs=1e-6)
+
+
+FORMULAS = pt.V2["conditions.tsv"].replace("A\t1", "A\tA + k2*time").replace("1\tk\n", "1\t2*k\n")
+
+
+def test_conditions_of_version_two_may_be_formulas(tmp_path):
+    problem = load(tmp_path, pt.V2, conditions=FORMULAS)
+    _, high, add = problem.conditions["e1"]
+    p = {"k": 0.8, "k2": 0.6, **problem.model.constants}
+    place = problem.model.states.index("A")
+    u = np.linspace(0.1, 0.4, len(problem.model.states))
+    assert float(high.apply("k1", 0.0, p)) == pytest.approx(1.6)
+    assert float(add.apply("A", u[place], p, u)) == pytest.approx(u[place] + 0.6 * 2.0)
+    assert load(tmp_path, pt.V2, conditions=FORMULAS).fingerprint == problem.fingerprint
+    with pytest.raises(pcuq.InputError, match="'A' by 'zz'"):
+        load(tmp_path, pt.V2, conditions=FORMULAS.replace("k2*time", "zz"))
+
+
+@pytest.mark.slow
+def test_formulas_of_conditions_hold_what_was_before_them(tmp_path):
+    problem = load(tmp_path, pt.V2, conditions=FORMULAS)
+    a0 = 0.6 / 0.9
+    first, second = (conversion(t, k1=1.6, a0=a0, b0=1 - a0) for t in (1, 2))
+    third = conversion(1, k1=1.6, a0=second + 0.6 * 2, b0=1 - second)
+    predicted = np.array([first, third, conversion(1, k1=0.3)])
+    measured = np.array([0.7, 0.1, 0.4])
+    wanted = np.sum(stats.norm.logpdf(np.log(measured), np.log(predicted), 0.5) - np.log(measured))
+    assert likelihood(problem) == pytest.approx(wanted, abs=1e-6)
+
+
+def test_priors_of_version_two_are_read(tmp_path):
+    text = pt.V2["parameters.tsv"].replace(
+        "estimate\n", "estimate\tpriorDistribution\tpriorParameters\n"
+    )
+    text = text.replace("0.8\ttrue", "0.8\ttrue\tlog-normal\t0.1;2").replace(
+        "0.6\ttrue", "0.6\ttrue\t\t"
+    )
+    parameter = load(tmp_path, pt.V2, parameters=text).parameters["k"]
+    theta = np.array([-0.5, 0.3])
+    slope = jax.vmap(jax.grad(parameter.constrain))(theta)
+    value = np.asarray(parameter.constrain(theta))
+    wanted = stats.lognorm(2, scale=np.exp(0.1)).logpdf(value) + np.log(slope)
+    np.testing.assert_allclose(jax.vmap(parameter.log_prior)(theta), wanted, rtol=1e-6)
 
 
 def table(name, old, new):
@@ -222,7 +270,8 @@ BAD = {
     "missing measurement": (table("measurements", ROW, "obs_a\tc0\t0\t\n"), "measurement"),
     "empty measurement table": (
         {"measurements": "observableId\tsimulationConditionId\ttime\tmeasurement\n"}, "no rows"),
-    "empty file": ({"measurements": ""}, "measurement|cannot be read"),
+    "empty file": ({"measurements": ""}, "'measurements.tsv', .* is empty"),
+    "empty model": ({"model": ""}, "'model.xml', .* is empty"),
     "missing column": (table("measurements", "\ttime", "\twhen"), "time"),
     "NaN nominal": (table("parameters", "0.8", "NaN"), "'k1' has no nominal"),
     "nominal out of bounds": (table("parameters", "\t0.8\t", "\t80\t"), "outside its bounds"),
@@ -293,6 +342,8 @@ BAD_2 = {
     "unknown condition": (("experiments", "e2\t0\tlow", "e2\t0\tnone"), "'none'"),
     "wrong type of time": (("experiments", "e1\t2\tadd", "e1\tlater\tadd"), "later"),
     "unknown noise": (("observables", "log-normal", "weird"), "weird"),
+    "set twice": (("experiments", "e2\t0\tlow", "e2\t0\tlow\ne2\t0\thigh"), "'k1' twice"),
+    "unknown function": (("observables", "\tA\t", "\tfoo(A)\t"), "foo"),
     "no value": (("parameters", "0.6\ttrue", "\tfalse"), "nominal"),
 }
 

@@ -217,6 +217,7 @@ def test_calibration_is_drawn_with_its_bounds():
         "outside": [[0.0, 0.02, 0.2]],
         "spread": [[0.03, 0.035, 0.05]],
         "bayes_spread": [0.01],
+        "settled": [[True, False, True]],
         "floor": 0.03,
     }
     spread, share = plots.plot_calibration(known)

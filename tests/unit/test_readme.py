@@ -2,12 +2,18 @@
 
 import inspect
 import re
+import shlex
+import shutil
+import threading
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+from typer.testing import CliRunner
 
 import pcuq
+from pcuq import cli, explore
+from pcuq.explore.page import Served
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -32,6 +38,25 @@ def test_quick_start_runs_as_a_user_types_it(tmp_path, monkeypatch):
     later = names["x"] > 6
     assert (difference[later] > 0).all()
     assert abs(difference[~later]).max() < 1e-2
+
+
+@pytest.mark.slow
+def test_commands_run_as_a_user_types_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    served = Served("", threading.Thread(target=lambda: None))
+    served.thread.start()
+    monkeypatch.setattr(explore, "serve", lambda *args: served)  # it would wait for Ctrl-C
+    lines = re.findall(r"^pcuq .*$", README, re.MULTILINE)
+    assert {line.split()[1] for line in lines} == {"fit", "predict", "report", "explore"}
+    for line in lines:
+        arguments = shlex.split(line)[1:]
+        if arguments[0] == "fit":
+            arguments += ["--particles", "4", "--warmup", "8", "--draws", "8"]
+        result = CliRunner().invoke(cli.app, arguments)
+        assert result.exit_code == 0, f"{line}\n{result.stderr}"
+    for name in ("decay.nc", "decay-bayes.nc", "decay.csv", "decay.html", "run.nc"):
+        assert (tmp_path / name).stat().st_size > 0
 
 
 def test_files_that_the_documents_link_to_exist():

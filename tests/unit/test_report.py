@@ -60,11 +60,21 @@ def test_every_output_and_method_is_there(fits):
     alts = re.findall(r'alt="([^"]*)"', page)
     assert sum("data and bands" in alt for alt in alts) == 2
     assert page.count('src="data:image/png;base64,iVBOR') == len(alts)
-    for label in ("PCUQ 90 %", "Bayes 90 %", "fixed-point residual", "kernel width", "jaxlib"):
+    for label in (
+        "PCUQ 90&nbsp;%",
+        "Bayes 90&nbsp;%",
+        "fixed-point residual",
+        "kernel width",
+        "jaxlib",
+    ):
         assert label in page
 
 
 def test_pcuq_comes_first_and_twins_are_told_apart(problem, fits):
+    shown = gather(Case("", [*fits, fits[1]]))
+    assert [one.label for one in shown] == ["PCUQ, λ = 0.001", "PCUQ, λ = 0.001 (2)", "Bayes"]
+    assert len({one.style for one in shown}) == 3
+    assert [one.filled for one in shown] == [True, False, True]
     labels = [one.label for one in gather(Case("", fits))]
     assert labels == ["PCUQ", "Bayes"]
     assert labels_of([fits[1], fits[1]]) == ["PCUQ, λ = 0.001", "PCUQ, λ = 0.001 (2)"]
@@ -85,7 +95,7 @@ def test_coverage_is_the_share_of_measurements_in_the_band(problem):
 def test_held_out_values_decide_the_verdict(fits):
     inside = judge(gather(Case("", fits, [held(fits[1], True)])))
     assert inside.kind == "yes"
-    assert "100% of 10 held-out values" in inside.answer
+    assert "100 % of 10 values that were held out" in inside.answer
     outside = judge(gather(Case("", fits, [held(fits[1], False)])))
     assert outside.kind == "no"
     assert outside.answer.startswith("No: ")
@@ -105,26 +115,53 @@ def test_a_fit_that_has_not_converged_supports_no_verdict(problem):
 
 @pytest.mark.parametrize(
     ("bayes_width", "bayes_share", "said"),
-    [(0.1, 0.3, "false certainty"), (0.1, 0.9, "more cautious"), (0.9, 0.9, "agree")],
+    [
+        (0.1, 0.3, "false certainty"),
+        (0.1, 0.9, "more cautious"),
+        (0.9, 0.9, "no sign that the model is wrong"),
+        (0.9, 0.5, "noise of measurement may be larger"),
+    ],
 )
 def test_the_reasons_compare_pcuq_with_bayes(fits, bayes_width, bayes_share, said):
-    def one(fit, width, share) -> Evidence:
-        return Evidence(fit, fit.method, {"0.5": share, "0.9": share}, {}, width, 22)
-
-    verdict = judge([one(fits[1], 1.0, 0.9), one(fits[0], bayes_width, bayes_share)])
+    verdict = judge([found(fits[1], 1.0, 0.9), found(fits[0], bayes_width, bayes_share)])
     assert len(verdict.reasons) == 1
     assert said in verdict.reasons[0]
 
 
+def test_what_was_held_out_does_not_make_a_model_wrong(fits):
+    """Points of one curve are missed together, also by a model that is right."""
+    unseen = {"coverage": {"0.5": 0.2, "0.9": 0.4}, "scored": 50}
+    good = replace(found(fits[1], 1.0, 0.9), heldout={"coverage": {"0.9": 0.95}, "scored": 50})
+    verdict = judge([good, replace(found(fits[0], 0.1, 0.9), heldout=unseen)])
+    assert "too sure of itself" in verdict.reasons[0]
+    assert "no sign that the model is wrong" in verdict.reasons[0]
+
+
+def test_bands_that_span_the_data_are_said_to_be_wide(fits):
+    narrow, wide = (replace(found(fits[1], 1.0, 0.9), reach=reach) for reach in (0.3, 0.7))
+    assert "wide" not in judge([narrow]).answer
+    assert "wide, 70 % of the range of the data" in judge([wide]).answer
+
+
+def test_the_reach_of_a_band_is_its_share_of_the_range_of_the_data(problem):
+    (one,) = gather(Case("", [made_fit(problem, "pcuq", 0.0)]))  # the noise alone, sd 0.2
+    wanted = np.mean(2 * 1.645 * 0.2 / np.ptp(problem.data.y, axis=0))
+    assert one.reach == pytest.approx(wanted, rel=0.1)  # edges from 200 draws
+
+
+def found(fit, width, share) -> Evidence:
+    return Evidence(fit, fit.method, {"0.5": share, "0.9": share}, {}, width, 22)
+
+
 def test_much_of_q_near_the_prior_is_told(problem):
     fit = made_fit(problem, "pcuq", 0.2, share_outside_fit=0.5)
-    assert any("50%" in reason for reason in judge(gather(Case("", [fit]))).reasons)
+    assert any("50 %" in reason for reason in judge(gather(Case("", [fit]))).reasons)
 
 
 def test_interventions_stand_side_by_side(fits):
     page = report(fits, do=["rate*=0.5"])
-    assert "Intervention: <code>rate*=0.5</code>" in page
-    for panel in ("control", "rate*=0.5", "difference"):
+    assert "Intervention: rate × 0.5" in page
+    for panel in ("control", "rate × 0.5", "difference"):
         assert page.count(f", {panel}: bands without noise") == 2
     with pytest.raises(InputError, match="need the problem"):
         report([replace(fit, problem=None) for fit in fits], do=["rate*=0.5"])
@@ -172,7 +209,7 @@ def test_the_command_writes_the_page(fits, tmp_path):
 def test_a_report_is_made_in_64_bits_whatever_the_flag(problem):
     with jax.enable_x64(True):
         fit = made_fit(problem, "pcuq", 0.2)
-    assert "Can this model predict?" in report(fit, do=["rate*=0.5"])
+    assert "Can this model be trusted to predict?" in report(fit, do=["rate*=0.5"])
 
 
 @pytest.mark.slow

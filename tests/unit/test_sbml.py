@@ -210,6 +210,24 @@ def test_dosing_events_at_fixed_times(tmp_path):
     np.testing.assert_allclose(found, np.where(TIMES < 1, first, second), rtol=1e-8)
 
 
+@pytest.mark.slow
+def test_an_event_that_widens_a_compartment_keeps_amounts(tmp_path):
+    place = sb.COMPARTMENT.replace('constant="true"', 'constant="false"')
+    text = decay(compartments=place, events=sb.event("wider", "time >= 1", {"C": "4*C"}))
+    found = load(tmp_path, text).simulate(TIMES)
+    size = np.where(TIMES < 1, 1.0, 4.0)
+    np.testing.assert_allclose(found["C"], size)
+    np.testing.assert_allclose(found["S1"], 2 * np.exp(-0.7 * TIMES) / size, rtol=1e-8)
+
+
+def test_a_package_that_is_only_declared_does_no_harm(tmp_path):
+    load(tmp_path, decay(packages=COMP))
+
+
+def test_a_function_without_a_body_does_no_harm_until_it_is_called(tmp_path):
+    load(tmp_path, decay(functions=EMPTY))
+
+
 def test_fitted_parameters_reach_initial_assignments(tmp_path):
     text = decay(parameters=sb.parameter("k", 0.7) + sb.parameter("s0", 1),
                  initial=sb.start("S1", "3*s0"))  # fmt: skip
@@ -280,6 +298,8 @@ def test_rates_of_change_can_be_used(tmp_path):
 
 FAST = sb.reaction("quick", "k*S1", {"S1": 1}, more='fast="true"')
 COMP = 'xmlns:comp="http://www.sbml.org/sbml/level3/version1/comp/version1" comp:required="true"'
+EMPTY = '<functionDefinition id="f"/>'
+PORT = '<comp:listOfPorts><comp:port comp:idRef="S1" comp:id="way_in"/></comp:listOfPorts></model>'
 
 
 @pytest.mark.parametrize(
@@ -289,7 +309,7 @@ COMP = 'xmlns:comp="http://www.sbml.org/sbml/level3/version1/comp/version1" comp
         (decay(reactions=FAST, level=(3, 1)), "'quick' is fast"),
         (decay(reactions=sb.reaction("late", "delay(S1, 1)", {"S1": 1})), "'late' uses delay"),
         (decay(events=sb.event("full", "S2 > 1", {"S1": "0"})), "event 'full' is triggered"),
-        (decay(packages=COMP), "package 'comp'"),
+        (decay(packages=COMP).replace("</model>", PORT), r"package 'comp' \(port 'way_in'\)"),
         (decay()[:-30], "not valid SBML"),
         ("", "not valid SBML"),
         ("<html/>", "not valid SBML"),
@@ -305,6 +325,7 @@ COMP = 'xmlns:comp="http://www.sbml.org/sbml/level3/version1/comp/version1" comp
         ),
         (decay(initial=sb.start("S1", "S2") + sb.start("S2", "S1")), "circular"),
         (decay(functions=sb.function("f", "lambda(x, f(x))")), "'f' calls itself"),
+        (decay(functions=EMPTY, rules=sb.rate("k", "f()")), "'f', which has no body"),
         (decay(initial=sb.start("S1", "1/0")), "initial value of 'S1' is inf"),
         (decay(species=sb.species("S1") + sb.species("S2", amount=0)), "'S1' has no value"),
         (decay(species=sb.species("S1", amount=1, compartment="D")), "compartment 'D'"),

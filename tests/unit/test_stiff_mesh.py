@@ -107,6 +107,7 @@ def test_a_stiff_model_is_put_on_a_stiff_mesh_that_is_accurate():
     assert np.max(np.abs(w - exact) / size) < 2e-3
 
 
+@pytest.mark.quick("forward")
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 def test_the_derivative_is_that_of_the_value(mode):
     solver = on_mesh(robertson(), [0.1, 1.0], 0.05, mode)

@@ -102,7 +102,8 @@ def minimise_mmd(
 
     starts = np.atleast_2d(np.asarray(starts, dtype=float))
     first = np.array([depth(theta)[0] for theta in starts])
-    order = np.argsort(first, kind="stable")[:DESCENTS]
+    # Least first; of ascents that ended at the same place one is enough.
+    order = np.unique(first.round(9), return_index=True)[1][:DESCENTS]
     order = order[first[order] < -LOWEST]
     if not len(order):
         raise ComputationError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,7 +41,7 @@ def calibrate(
     say(describe(loaded))
     use_compilation_cache()
     from pcuq.calibrate import calibrate as run
-    from pcuq.calibrate import select_by_score
+    from pcuq.selection import select_by_score
 
     tell = timed()
     found = run(loaded, replicates=replicates, seed=seed, tell=tell).to_dict()
@@ -66,12 +67,18 @@ def _draw(found: dict[str, Any], path: Path) -> None:
 
 
 def _table(found: dict[str, Any]) -> str:
+    from statistics import mean, median
+
     lines = [f"{'λ':>10}{'outside':>10}{'spread':>10}"]
-    sets = len(found["spread"])
+    moving = False
     for k, lam in enumerate(found["lams"]):
-        share, width = (sum(row[k] for row in found[key]) / sets for key in ("outside", "spread"))
-        lines.append(f"{lam:10.2g}{share:10.3f}{width:10.3g}")
-    bayes = sum(found["bayes_spread"]) / sets
+        share, width = mean(row[k] for row in found["outside"]), median(_column(found["spread"], k))
+        settled = all(row[k] for row in found["settled"])
+        moving |= not settled
+        lines.append(f"{lam:10.2g}{share:10.3f}{width:10.3g}{'' if settled else '  *'}")
+    if moving:
+        lines.append("* Q had not come to rest on every simulated set: these are less sure")
+    bayes = median(found["bayes_spread"])
     lines.append(f"spread of Bayes {bayes:.3g}, of PCUQ at the smallest λ {found['floor']:.3g}")
     if "by_score" in found:
         lines.append(f"best on held-out data: λ = {found['by_score']['regularisation']:.3g}")
@@ -80,3 +87,9 @@ def _table(found: dict[str, Any]) -> str:
         f"{found['seconds']:.0f} s"
     )
     return "\n".join(lines)
+
+
+def _column(rows: list[list[float]], k: int) -> list[float]:
+    """Where nothing fits there is no spread."""
+    known = [row[k] for row in rows if not math.isnan(row[k])]
+    return known or [math.nan]

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from pcuq.cli.app import command, say
+from pcuq.cli.app import Json, command, say
 from pcuq.cli.cache import use_compilation_cache
+from pcuq.cli.files import print_json
 from pcuq.cli.problems import ChangedOption, ProblemOption, load_run
 
 
@@ -23,6 +24,7 @@ def explore(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any that is free.")] = 0,
     show: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
     even_if_changed: ChangedOption = False,
+    as_json: Json = False,
 ) -> None:
     """Move sliders and watch the bands answer, on a page that only this machine can see."""
     say(f"reading {', '.join(map(str, runs))}")
@@ -37,6 +39,8 @@ def explore(
     say("compiling")
     engine = Engine(fits, condition)
     served = serve(engine, port, show)
+    if as_json:
+        print_json({"url": served.url})
     say(f"open {served.url} ; stop with Ctrl-C")
     try:
         served.thread.join()

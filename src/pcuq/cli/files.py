@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -12,7 +13,7 @@ from typing import Any
 
 import typer
 
-from pcuq.errors import InputError
+from pcuq.errors import ComputationError, InputError
 
 
 def check_out(path: Path, suffixes: tuple[str, ...], option: str = "--out") -> None:
@@ -47,6 +48,8 @@ def write(path: Path, writer: Callable[[Path], Any]) -> None:
         os.chmod(scratch, 0o666 & ~_umask())  # a scratch file is private, and this one is not
         os.replace(scratch, path)
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise ComputationError(f"{path} could not be written: {error.strerror}.") from error
         raise InputError(f"--out {path} cannot be written: {error}.") from error
     finally:
         Path(scratch).unlink(missing_ok=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,6 +28,7 @@ from pcuq.errors import InputError
     "pcuq fit problem.yaml --regularisation 1e-5 --resume",
 )
 def fit(
+    context: typer.Context,
     problem: Annotated[
         Path,
         typer.Argument(
@@ -83,34 +85,34 @@ def fit(
     loaded = load_problem(problem, table)
     say(describe(loaded.problem))
     use_compilation_cache()
-    from pcuq.checkpoint import discard
     from pcuq.fit import fit as run
     from pcuq.groups import with_predictions
     from pcuq.io.source import attach
 
-    say("finding a starting fit and compiling: up to a minute the first time, less later")
-    with _keeping(kept), listening() as listener:
-        found = run(
-            loaded.problem,
-            method=method,
-            regularisation=number_or_word("regularisation", regularisation, ("auto",)),
-            beta=number_or_word("beta", beta, ("matched", "paper")),
-            particles=particles,
-            systems=systems,
-            sampler=sampler,
-            warmup=warmup,
-            draws=draws,
-            thin=thin,
-            seed=seed,
-            progress=listener,
-            checkpoint=kept,
-            resume=resume,
-        )
-    say("predicting")
-    found = with_predictions(found, grid)
-    attach(found.tree, loaded.source)
-    write(out, found.save)
-    discard(kept)
+    say("compiling: up to a minute the first time, less later")
+    with _keeping(kept):
+        with listening() as listener:
+            found = run(
+                loaded.problem,
+                method=method,
+                regularisation=number_or_word("regularisation", regularisation, ("auto",)),
+                beta=number_or_word("beta", beta, ("matched", "paper")),
+                particles=particles,
+                systems=systems,
+                sampler=sampler,
+                warmup=warmup,
+                draws=draws,
+                thin=thin,
+                seed=seed,
+                progress=listener,
+                checkpoint=kept,
+                resume=resume,
+            )
+        say("predicting")
+        found = with_predictions(found, grid)
+        attach(found.tree, loaded.source)
+        found.tree.attrs["command"] = _command(context)
+        write(out, found.save)
     summary = found.summary()
     if as_json:
         print_json(
@@ -127,16 +129,43 @@ def fit(
         )
     else:
         typer.echo(summary.to_string(float_format=lambda value: f"{value:.4g}"))
+        if chosen := _choice(found.tree.attrs):
+            typer.echo(chosen)
         typer.echo(found.status)
     say(f"wrote {out}; to see it: pcuq report {out}")
 
 
+def _command(context: typer.Context) -> str:
+    """What was typed, without where the result goes: for those who want it again."""
+    words = ["pcuq", "fit", str(context.params["problem"])]
+    for name, value in context.params.items():
+        source = context.get_parameter_source(name)
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and name not in ("problem", "out", "as_json", "resume", "restart"):
+            words += [f"--{name}", str(value)]
+    return shlex.join(words)
+
+
+def _choice(attributes: Mapping[Any, Any]) -> str:
+    """How λ came to be, and what that cost, where it was not given."""
+    found, seconds = (json.loads(attributes[name]) for name in ("calibration", "seconds"))
+    if found is None:
+        return ""
+    rest = seconds["total"] - seconds["calibration"]
+    return (
+        f"λ★ = {found['regularisation']:.3g}, bound by {found['bound_by']}: finding it took "
+        f"{seconds['calibration']:.0f} s, the fit {rest:.0f} s."
+    )
+
+
 def _checkpoint(out: Path, resume: bool, restart: bool) -> Path:
     """The folder beside the run file in which a fit is kept until it is done."""
+    from pcuq.checkpoint import holds_work
+
     folder = out.with_suffix(".checkpoint")
     if resume and restart:
         raise InputError("--resume goes on and --restart begins anew: give one of them.")
-    if folder.exists() and not (resume or restart):
+    if holds_work(folder) and not (resume or restart):
         raise InputError(
             f"a fit that was cut off is kept in {folder}: go on with the same options and "
             "--resume, or begin anew with --restart."
@@ -146,10 +175,16 @@ def _checkpoint(out: Path, resume: bool, restart: bool) -> Path:
 
 @contextmanager
 def _keeping(folder: Path) -> Iterator[None]:
-    """Say how to go on when a fit is stopped by hand."""
+    """Keep what was done, and say how to go on, unless all came to its end."""
+    from pcuq.checkpoint import discard, holds_work
+
     try:
         yield
-    except KeyboardInterrupt:
-        if folder.exists():
+    except BaseException:
+        if holds_work(folder):
             say(f"what was done is kept in {folder}: go on with the same options and --resume")
+        else:  # not a chunk was done
+            with suppress(InputError):
+                discard(folder)
         raise
+    discard(folder)

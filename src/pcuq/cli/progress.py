@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 2.0
 SECONDS_OF_SILENCE = 15.0
-PREPARING = "finding a starting fit and compiling"
+PREPARING = "preparing"
 
 
 @contextmanager
@@ -108,12 +108,16 @@ def display(console: Console) -> Iterator[Listener]:
                 figures=figures(progress),
             )
 
+        def stage(line: str) -> None:
+            shown.update(task, description=line, refresh=True)
+
         listen.wants_mmd2 = True  # pyright: ignore[reportFunctionMemberAccess]
+        listen.stage = stage  # pyright: ignore[reportFunctionMemberAccess]
         yield listen
 
 
 class PlainLines:
-    """A line now and then, and a sign of life while nothing is told."""
+    """A line for every stage, lines now and then while it samples, and a sign of life else."""
 
     wants_mmd2 = True
 
@@ -122,13 +126,20 @@ class PlainLines:
         self.last = -math.inf
         self.first: tuple[float, int] | None = None
         self.figures = Figures()
-        self.heard = threading.Event()
+        self.doing = PREPARING
+        self.told, self.done = threading.Event(), False
         threading.Thread(target=self._still_there, daemon=True).start()
 
+    def stage(self, line: str) -> None:
+        self.told.set()
+        self.doing, self.began = line, time.monotonic()
+        say(line)
+
     def __call__(self, progress: Progress) -> None:
-        self.heard.set()
+        self.told.set()
         now = time.monotonic()
         figures = self.figures(progress)
+        self.doing = _phase(progress)
         self.first = self.first or (now, progress.iteration)
         if progress.iteration < progress.total and now - self.last < SECONDS_BETWEEN_LINES:
             return
@@ -137,7 +148,8 @@ class PlainLines:
         say("  ".join([f"{_phase(progress)} {place}", figures, self._left(now, progress)]).rstrip())
 
     def stop(self) -> None:
-        self.heard.set()
+        self.done = True
+        self.told.set()
 
     def _left(self, now: float, progress: Progress) -> str:
         assert self.first is not None
@@ -148,8 +160,10 @@ class PlainLines:
         return f"about {_duration(seconds)} left"
 
     def _still_there(self) -> None:
-        while not self.heard.wait(SECONDS_OF_SILENCE):
-            say(f"still {PREPARING}: {time.monotonic() - self.began:.0f} s")
+        while not self.done:
+            if not self.told.wait(SECONDS_OF_SILENCE):
+                say(f"still {self.doing}: {time.monotonic() - self.began:.0f} s")
+            self.told.clear()
 
 
 def _phase(progress: Progress) -> str:

@@ -36,7 +36,9 @@ def report(
         Path | None,
         typer.Option(help="What was not fitted: a CSV with the same columns, or a problem file."),
     ] = None,
-    title: Annotated[str, typer.Option(help="Of the page.")] = "Can this model predict?",
+    title: Annotated[
+        str, typer.Option(help="Of the page.")
+    ] = "Can this model be trusted to predict?",
     even_if_changed: ChangedOption = False,
     as_json: Json = False,
 ) -> None:

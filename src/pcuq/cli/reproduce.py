@@ -15,7 +15,7 @@ from pcuq.cli.files import make_folder, print_json
 @command(
     "pcuq reproduce lotka-volterra --out lotka-volterra",
     "pcuq reproduce all --out paper --seed 1",
-    "pcuq reproduce replicates --out replicates",
+    "pcuq reproduce replicates --out replicates --workers 2",
 )
 def reproduce(
     name: Annotated[
@@ -26,6 +26,9 @@ def reproduce(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Folder for what is made.")] = Path("reproduced"),
+    workers: Annotated[
+        int, typer.Option(min=1, help="Of replicates: processes that compute data sets at once.")
+    ] = 1,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -35,12 +38,12 @@ def reproduce(
     that are apart take long: stop them at will, and start them again to go on.
     """
     use_compilation_cache()
-    from pcuq.reproduce import check_name
+    from pcuq.reproduce import Size, check_name
     from pcuq.reproduce import reproduce as run
 
     check_name(name)
     make_folder(out)
-    summary = run(name, out, seed, tell=timed())
+    summary = run(name, out, seed, Size(workers=workers), tell=timed())
     if as_json:
         print_json(summary)
     say(f"wrote {out}; begin with README.md")

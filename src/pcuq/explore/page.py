@@ -7,15 +7,15 @@ import time
 from html import escape
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from pcuq.errors import ComputationError, InputError
 from pcuq.explore.engine import Engine
-from pcuq.plots.styles import name_of, style_of
+from pcuq.plots.styles import styles_of
+from pcuq.report.evidence import labels_of
 
 LEVELS = (0.9, 0.5)
 MOST_SLIDERS, MOST_OUTPUTS = 16, 12
-FACTORS = [round(float(10**power), 6) for power in np.linspace(-2, 2, 41)]
+DECADES, STEP = 2.0, 0.1  # factors from 1/100 to 100, in powers of ten
+SIZES = {1: (800, 460), 2: (440, 290), 3: (330, 240)}  # of a figure, by how many stand in a row
 DASHES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dashdot"}
 CSS_LINES = {"-": "solid", "--": "dashed", ":": "dotted", "-.": "dashed"}
 ADDRESS = "127.0.0.1"
@@ -62,16 +62,28 @@ def serve(engine: Engine, port: int = 0, show: bool = True) -> Served:
     return Served(f"http://{ADDRESS}:{port}/", thread)
 
 
+def factor(position: float) -> float:
+    """What a quantity is multiplied by where its slider is at `position`."""
+    return float(10 ** (round(position / STEP) * STEP))
+
+
 def page(engine: Engine) -> Any:
     """What one visitor sees."""
     panel = import_panel()
+    from bokeh.models import CustomJSTickFormatter
+
     control = engine.predict()
-    views = [_View(engine, output, control) for output in engine.model.outputs[:MOST_OUTPUTS]]
+    outputs = engine.model.outputs[:MOST_OUTPUTS]
+    columns = 1 if len(outputs) == 1 else 2 if len(outputs) <= 4 else 3
+    views = [_View(engine, output, control, SIZES[columns]) for output in outputs]
     sliders = {
-        name: panel.widgets.DiscreteSlider(
-            label=f"{escape(name)} ×",
-            options={f"{f:.3g}": f for f in FACTORS},
-            value=1.0,
+        name: panel.widgets.FloatSlider(
+            label=f"{name} ×",  # Bokeh shows it as text, as long as no MathJax is loaded
+            start=-DECADES,
+            end=DECADES,
+            step=STEP,
+            value=0.0,
+            format=CustomJSTickFormatter(code="return String(+(10 ** tick).toPrecision(3))"),
             width=260,
         )
         for name in engine.names[:MOST_SLIDERS]
@@ -95,7 +107,7 @@ def page(engine: Engine) -> Any:
     note = panel.pane.HTML("", width=270)
 
     def update(*_: Any) -> None:
-        factors = {name: slider.value for name, slider in sliders.items()}
+        factors = {name: factor(slider.value) for name, slider in sliders.items()}
         at = float(begin.value) if engine.has_time else None
         found = engine.predict(factors, at)
         for view in views:
@@ -116,7 +128,7 @@ def page(engine: Engine) -> Any:
     def back(*_: Any) -> None:
         begin.value = engine.start
         for slider in sliders.values():
-            slider.value = 1.0
+            slider.value = 0.0
 
     for slider in sliders.values():
         slider.param.watch(update, "value")
@@ -141,31 +153,32 @@ def page(engine: Engine) -> Any:
         panel.pane.Markdown("**Change a quantity**", width=270),
         *sliders.values(),
     )
-    columns = 1 if len(views) == 1 else 2 if len(views) <= 4 else 3
     grid = panel.GridBox(*[panel.pane.Bokeh(view.figure) for view in views], ncols=columns)
-    return panel.Row(left, grid)
+    return panel.FlexBox(left, grid)  # one beneath the other on a narrow screen
 
 
 def _words(engine: Engine) -> str:
     keys = []
-    for fit in engine.fits:
-        style = style_of(fit.method)
+    labels, styles = labels_of(engine.fits), styles_of([fit.method for fit in engine.fits])
+    for label, style in zip(labels, styles, strict=True):
         line = f"border-top: 3px {CSS_LINES[style.line]} {style.colour}"
         keys.append(
             f'<span style="display:inline-block;width:2em;vertical-align:middle;{line}"></span> '
-            f"{escape(name_of(fit.method))}"
+            f"{escape(label)}"
         )
     return (
-        f"<h3>What if?</h3><p>{' &nbsp; '.join(dict.fromkeys(keys))}</p>"
-        "<p>Bands are dark for 50 % and light for 90 %, without the noise of measurement. Dots are "
-        "measurements; the thin grey line is the middle of the first method in control.</p>"
+        f"<h3>What if?</h3><p>{' &nbsp; '.join(keys)}</p>"
+        "<p>Move a slider to multiply a quantity of the model, and see what would happen then. The "
+        "model's curve is expected in the dark band with 50 % and in the light band with 90 %; "
+        "measurements scatter around it. Dots are the measurements that were fitted, and the thin "
+        f"grey line is the middle of {escape(labels[0])} as long as nothing is changed.</p>"
     )
 
 
 class _View:
     """One output: a figure whose sources are replaced when a slider moves."""
 
-    def __init__(self, engine: Engine, output: str, control):
+    def __init__(self, engine: Engine, output: str, control, size: tuple[int, int]):
         from bokeh.models import ColumnDataSource, Range1d
         from bokeh.plotting import figure
 
@@ -174,8 +187,8 @@ class _View:
         self.sources = []
         self.range = Range1d(start=engine.start, end=engine.end)
         self.figure = figure(
-            width=430,
-            height=270,
+            width=size[0],
+            height=size[1],
             title=output,
             x_range=self.range,
             toolbar_location=None,
@@ -184,8 +197,8 @@ class _View:
         middle = control[0].quantile(0.5)[:, self.column]
         self.figure.line(engine.x, middle, color="#888888", line_width=1)
         # The first is the widest as a rule, and lies beneath.
-        for fit, prediction in zip(engine.fits, control, strict=True):
-            style = style_of(fit.method)
+        styles = styles_of([fit.method for fit in engine.fits])
+        for fit, style, prediction in zip(engine.fits, styles, control, strict=True):
             source = ColumnDataSource(self._curves(prediction), name=f"{fit.method}: {output}")
             self.sources.append(source)
             for level, alpha in zip(LEVELS, (0.2, 0.35), strict=True):

@@ -23,7 +23,7 @@ class Function(NamedTuple):
     """A function definition: its arguments and its body, in which other calls are expanded."""
 
     arguments: tuple[str, ...]
-    body: Node
+    body: Node | None  # None where the file gives none: it must not be called
 
 
 class Reader:
@@ -64,6 +64,8 @@ class Reader:
                 f"it defines {', '.join(self.functions) or 'none'}."
             )
         wanted, body = self.functions[name]
+        if body is None:
+            raise InputError(f"{where} calls the function {name!r}, which has no body: add it.")
         if len(args) != len(wanted):
             raise InputError(
                 f"{where} calls {name!r} with {len(args)} arguments: it takes {len(wanted)}."
@@ -100,12 +102,11 @@ def read_functions(model: Any) -> dict[str, Function]:
             )
         under_way.append(name)
         definition = definitions[name]
-        if definition.getBody() is None:
-            raise InputError(f"{where} has no body: give its <lambda> a formula.")
         arguments = tuple(
             definition.getArgument(i).getName() for i in range(definition.getNumArguments())
         )
-        found[name] = Function(arguments, reader(definition.getBody(), where))
+        body = definition.getBody()
+        found[name] = Function(arguments, None if body is None else reader(body, where))
         under_way.pop()
 
     for name in definitions:

@@ -6,7 +6,6 @@ named "sd of ...", so that it is computed where the state is known.
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from pathlib import Path
@@ -18,14 +17,20 @@ from pcuq._given import check_file, read_text
 from pcuq._x64 import x64
 from pcuq.data import Data
 from pcuq.errors import InputError
-from pcuq.interventions import Equilibration, Intervention
 from pcuq.io import expressions as ex
 from pcuq.io.expressions import Node
-from pcuq.io.petab_outputs import Output, depends_on_time, find_outputs, number_of
+from pcuq.io.petab_conditions import (
+    all_changes,
+    as_condition,
+    check_set_everywhere,
+    common_start,
+    has_start,
+    what_changes,
+)
+from pcuq.io.petab_outputs import Output, find_outputs
 from pcuq.io.petab_parameters import as_parameter, nominal_point
-from pcuq.io.petab_tables import Experiment, Observable, Tables, import_petab
+from pcuq.io.petab_tables import Observable, Tables, import_petab
 from pcuq.io.sbml import build
-from pcuq.io.sbml_document import Document
 from pcuq.io.sbml_system import Evaluation, System
 from pcuq.kernels import GaussianKernel, Kernel
 from pcuq.models.ode import ODEModel
@@ -49,12 +54,15 @@ def from_petab(path: str | Path, kernel: Kernel | None = None) -> Problem:
         {n: as_parameter(n, tables.parameters[n]) for n in tables.parameters if n in names}
     )
     outputs = find_outputs(tables)
-    model = _model(tables, parameters, outputs)
+    model, system = _model(tables, parameters, outputs)
     return Problem(
         model,
         _data(tables, outputs),
         GaussianKernel(combine="sum") if kernel is None else kernel,
-        conditions={name: _condition(e, model.t0) for name, e in tables.experiments.items()},
+        conditions={
+            name: as_condition(experiment, model.t0, system)
+            for name, experiment in tables.experiments.items()
+        },
         nominal=nominal_point(tables.parameters, parameters),
     )
 
@@ -126,14 +134,22 @@ def _check_files(path: Path, config: dict[str, Any]) -> None:
                         f"{path.name} names the file {str(name)!r} in {key}, which is not there: "
                         "add it, or correct the name."
                     )
+                if not file.stat().st_size:
+                    raise InputError(
+                        f"the file {str(name)!r}, which {path.name} names in {key}, is empty: a "
+                        "table with a row of column names was wanted."
+                    )
                 if key == "sbml_files" or file.suffix == ".xml":
                     read_sbml(file)
 
 
-def _model(tables: Tables, parameters: Parameters, outputs: list[Output]) -> ODEModel:
-    document, changed = tables.document, _changed(tables)
+def _model(
+    tables: Tables, parameters: Parameters, outputs: list[Output]
+) -> tuple[ODEModel, System]:
+    document, changed = tables.document, what_changes(tables)
     formulas = [f for o in outputs for f in (o.formula, o.noise) if f is not None]
-    used = {*document.quantities, *ex.names(*formulas, *_changes(tables))}
+    settings = [value for changes in all_changes(tables) for value in changes.values()]
+    used = {*document.quantities, *ex.names(*formulas, *settings)}
     for name in parameters:
         if name not in used:
             raise InputError(
@@ -158,8 +174,8 @@ def _model(tables: Tables, parameters: Parameters, outputs: list[Output]) -> ODE
     for name in changed:
         if name in document.assignments or name in document.reactions:
             raise InputError(f"a condition sets {name!r}, which the model determines by a rule.")
-        if name not in parameters and not _has_start(document, name):
-            _check_set_everywhere(name, tables)
+        if name not in parameters and not has_start(document, name):
+            check_set_everywhere(name, tables)
             if name in document.species:
                 document.species[name] = document.species[name]._replace(amount=0.0)
             else:
@@ -179,47 +195,8 @@ def _model(tables: Tables, parameters: Parameters, outputs: list[Output]) -> ODE
         return [ex.numeric(values(formula)) for formula in formulas]
 
     names = (*(o.name for o in outputs), *map(_scale_name, scales))
-    return build(system, parameters, outputs=names, observe=observe, t0=_start(tables))
-
-
-def _has_start(document: Document, name: str) -> bool:
-    if name in document.species:
-        species = document.species[name]
-        given = species.amount is not None or species.concentration is not None
-        return given or name in document.initial
-    if name in document.compartments or name in document.initial:
-        return True
-    return document.parameters.get(name) is not None
-
-
-def _check_set_everywhere(name: str, tables: Tables) -> None:
-    for label, experiment in tables.experiments.items():
-        first = experiment.before
-        if first is None:
-            first = experiment.periods[0][1] if experiment.periods else {}
-        if name not in first:
-            raise InputError(
-                f"{name!r} has no value in the model, and condition {label!r} does not set it: "
-                "give it one."
-            )
-
-
-def _changed(tables: Tables) -> set[str]:
-    """What conditions set."""
-    return {name for changes in _settings(tables) for name in changes}
-
-
-def _changes(tables: Tables) -> list[Node]:
-    """What conditions set it to."""
-    return [value for changes in _settings(tables) for value in changes.values()]
-
-
-def _settings(tables: Tables) -> list[dict[str, Node]]:
-    return [
-        changes
-        for experiment in tables.experiments.values()
-        for changes in (experiment.before or {}, *(changes for _, changes in experiment.periods))
-    ]
+    model = build(system, parameters, outputs=names, observe=observe, t0=common_start(tables))
+    return model, system
 
 
 def _check_formula(what: str, formula: Node, known: tuple[str, ...]) -> None:
@@ -244,45 +221,9 @@ def _named(output: Output, changed: set[str], system: System | None) -> bool:
     )
 
 
-def _start(tables: Tables) -> float:
-    starts = {e.periods[0][0] if e.periods else 0.0 for e in tables.experiments.values()}
-    if len(starts) > 1:
-        raise InputError(
-            f"the experiments start at different times {sorted(starts)}, which is not supported: "
-            "let all start at the same time."
-        )
-    return starts.pop()
-
-
-def _condition(experiment: Experiment, t0: float) -> list[Any] | None:
-    found: list[Any] = []
-    if experiment.before is not None:
-        changes = _intervention(experiment.before)
-        found.append(Equilibration(() if changes is None else (changes,)))
-    for time, changes in experiment.periods:
-        change = _intervention(changes, None if time == t0 else time)
-        found += [] if change is None else [change]
-    return found or None
-
-
-def _intervention(changes: dict[str, Node], at: float | None = None) -> Intervention | None:
-    values: dict[str, Any] = {}
-    for name, value in changes.items():
-        if value.op == "name":
-            values[name] = value.value
-        elif ex.names(value) or depends_on_time(value):
-            raise InputError(
-                f"a condition sets {name!r} to the formula {value!r}: a number or the id of a "
-                "parameter was wanted; other formulas are not supported."
-            )
-        elif not math.isnan(number := number_of(value)):
-            values[name] = number
-    return Intervention(set=values, at=at) if values else None
-
-
 def _data(tables: Tables, outputs: list[Output]) -> Data:
     """A row per experiment, time and replicate."""
-    changed = _changed(tables)
+    changed = what_changes(tables)
     place: dict[tuple, int] = {}
     entries = []
     for column, output in enumerate(outputs):

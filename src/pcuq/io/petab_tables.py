@@ -103,7 +103,9 @@ def check_parameter(name: str, row: Unknown) -> None:
             f"{where} is on the {row.scale} scale and has the lower bound {row.lower:g}: it must "
             "be positive."
         )
-    if row.nominal is not None and not row.lower <= row.nominal <= row.upper:
+    # Zero has no logarithm: the lower bound stands for it.
+    off = row.scale != "lin" and row.nominal == 0
+    if row.nominal is not None and not off and not row.lower <= row.nominal <= row.upper:
         raise InputError(
             f"the nominal value {row.nominal:g} of {where} lies outside its bounds "
             f"[{row.lower:g}, {row.upper:g}]: widen them, or correct it."

@@ -72,7 +72,7 @@ def _parameter(row: Any) -> Unknown:
     unbounded = (-math.inf, math.inf)
     lower = unbounded[0] if row.lb is None else float(row.lb)
     upper = unbounded[1] if row.ub is None else float(row.ub)
-    prior = None if row.prior_distribution is None else str(row.prior_distribution.value)
+    prior = None if row.prior_distribution is None else str(_plain(row.prior_distribution))
     if prior is not None and prior not in PRIORS:
         raise InputError(f"the prior {prior!r} of parameter {row.id!r} is not supported.")
     found = Unknown(
@@ -88,8 +88,13 @@ def _parameter(row: Any) -> Unknown:
     return found
 
 
+def _plain(choice: Any) -> Any:
+    """One of several choices as text, which petab keeps as an enumeration or as text."""
+    return getattr(choice, "value", choice)
+
+
 def _observable(row: Any) -> Observable:
-    law = str(row.noise_distribution.value)
+    law = str(_plain(row.noise_distribution))
     if law not in NOISES:
         raise InputError(f"the noise {law!r} of observable {row.id!r} is not supported.")
     if row.formula is None or row.noise_formula is None:
@@ -116,6 +121,11 @@ def _experiment(row: Any, conditions: dict[str, Any]) -> Experiment:
                 )
             for change in conditions[name].changes:
                 where = f"{change.target_id!r} in condition {name!r}"
+                if change.target_id in changes:
+                    raise InputError(
+                        f"experiment {row.id!r} sets {change.target_id!r} twice at time "
+                        f"{period.time:g}: leave one of its conditions."
+                    )
                 changes[change.target_id] = read_formula(change.target_value, where)
         if period.time == -math.inf:
             before = changes

@@ -102,7 +102,7 @@ def describe(document: Any, source: str) -> Document:
     libsbml = import_libsbml()
     _check_readable(libsbml, document, source)
     model = document.getModel()
-    _refuse_packages(document, model, source)
+    _refuse_packages(document, source)
     _check_identifiers(model, source)
     reader = Reader(read_functions(model))
     found = Document(model.getId() or model.getName() or Path(source).stem)
@@ -145,31 +145,23 @@ def _check_readable(libsbml: Any, document: Any, source: str) -> None:
         )
 
 
-def _refuse_packages(document: Any, model: Any, source: str) -> None:
-    for i in range(document.getNumPlugins()):
-        package = document.getPlugin(i).getPackageName()
-        if package in REFUSED_PACKAGES:
-            element = _package_element(model.getPlugin(package))
-            raise InputError(
-                f"{source} uses the SBML package {package!r}{element}, which is not supported: "
-                "write the model in SBML core alone."
-            )
+def _refuse_packages(document: Any, source: str) -> None:
+    """Refuse what a package adds to the model; one that is only declared does no harm."""
+    everything = document.getListOfAllElements()
+    added = [item for item in everything if item.getPackageName() in REFUSED_PACKAGES]
+    if added:
+        first = next((item for item in added if item.getIdAttribute()), added[0])
+        raise InputError(
+            f"{source} uses the SBML package {first.getPackageName()!r} "
+            f"({first.getElementName()} {first.getIdAttribute()!r}), which is not supported: write "
+            "the model in SBML core alone."
+        )
     for i in range(document.getNumUnknownPackages()):
         if document.getPackageRequired(document.getUnknownPackageURI(i)):
             raise InputError(
                 f"{source} needs the SBML package {document.getUnknownPackagePrefix(i)!r}, which "
                 "is not supported: write the model in SBML core alone."
             )
-
-
-def _package_element(plugin: Any) -> str:
-    for kind in ("Submodels", "Ports", "Objectives", "FluxBounds", "GeneProducts"):
-        if plugin is not None and hasattr(plugin, f"getNum{kind}"):
-            several = getattr(plugin, f"getNum{kind}")()
-            if several:
-                first = getattr(plugin, f"get{kind[:-1]}")(0)
-                return f" ({kind[:-1].lower()} {first.getId()!r})"
-    return ""
 
 
 def _check_identifiers(model: Any, source: str) -> None:

@@ -162,16 +162,26 @@ class Clock:
         def change(t: Any, before: Any, u: Any, p: dict[str, Any]) -> Any:
             values = Evaluation(system, t, before if event.from_trigger else u, p)
             new = {name: values(formula) for name, formula in event.assign.items()}
-            for name, value in new.items():
-                u = u.at[system.index[name]].set(value)
-            return u
+            return self._assign(new, t, u, p)
 
-        if set(event.assign) & (system.held_as_amount | set(system.document.compartments)):
-            raise InputError(
-                f"event {identifier!r} changes a compartment, or a species in one whose size has "
-                "a rule, which is not supported."
-            )
         return Jump(times, change)
+
+    def _assign(self, new: dict[str, Any], t: Any, u: Any, p: dict[str, Any]) -> Any:
+        """u with new values; amounts stay where only the size of their compartment changes."""
+        system, before = self.system, u
+        for name in [name for name in new if name not in system.held_as_amount]:
+            u = u.at[system.index[name]].set(new[name])
+        for name, species in system.document.species.items():
+            place = species.compartment
+            kept = place in new and name in system.index and name not in new
+            if kept and not species.substance_only and name not in system.held_as_amount:
+                size = system.index[place]
+                u = u.at[system.index[name]].multiply(before[size] / u[size])
+        values = Evaluation(system, t, u, p)
+        for name in [name for name in new if name in system.held_as_amount]:
+            size = values(system.compartment_value(name))
+            u = u.at[system.index[name]].set(new[name] * size)
+        return u
 
     def _rising(self, event: Event, affine, stepped, p: dict[str, Any], end: float) -> np.ndarray:
         """The times at which the trigger goes from false to true."""

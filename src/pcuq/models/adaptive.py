@@ -28,6 +28,8 @@ METHODS = ("explicit", "implicit")
 # A right-hand side that never lets a solve finish must end; these are per segment.
 EXPLICIT_STEPS = 16384
 IMPLICIT_STEPS = 16384
+# An implicit step is longer, and dearer: where solves are given up early, so many times fewer.
+DEARER = 4
 # States far below their usual magnitude need not be right to all digits.
 ABSOLUTE = 1e-3
 # Stands for a slope that is not finite in an implicit solve: see `_tamed`.
@@ -95,7 +97,7 @@ def integrate(
     scale: Any,
     mode: str = "forward",
     keep_steps: bool = False,
-    most_steps: int | None = None,  # of an explicit method
+    most_steps: int | None = None,  # explicit ones, and a part of that if they are implicit
 ) -> Walk:
     """The trajectory of one particle.
 
@@ -290,4 +292,5 @@ def _controller(segment: Segment, method: str, rtol: Any):
 def _most_steps(segment: Segment, method: str, given: int | None) -> int:
     if method == "explicit":
         return given or EXPLICIT_STEPS
-    return IMPLICIT_STEPS + 4 * len(segment.x)
+    most = IMPLICIT_STEPS if given is None else given // DEARER
+    return most + 4 * len(segment.x)

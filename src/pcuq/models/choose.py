@@ -38,12 +38,14 @@ MANY_STEPS = 2000
 STIFF = 50
 # Representatives that need this many times the steps of nine in ten others do not count.
 MUCH_HARDER = 4
-# An explicit solve that takes more steps is given up where a solver is chosen.
+# A solve that takes more steps (for implicit ones, a part of it) is given up where a solver is
+# chosen: lanes wait for the slowest, and one that is stuck would hold up all others.
 SURVEY_STEPS = 8192
 # With more, the matrices of a stiff mesh cost more than adaptive steps, which factor them seldom.
 MOST_STIFF_STATES = 40
 ROUNDS = 8
 SMALLEST = 1e-3
+SURVEYORS = "_surveyors"  # where a model keeps them
 
 
 class Survey(NamedTuple):
@@ -118,7 +120,7 @@ class Surveyor:
 
 def surveyor_of(model: ODEModel, x: np.ndarray, most_steps: int | None = None) -> Surveyor:
     """Made once for a model, times and number of explicit steps after which a solve is given up."""
-    known = model.__dict__.setdefault("_surveyors", {})
+    known = model.__dict__.setdefault(SURVEYORS, {})
     key = (x.tobytes(), most_steps)
     if key not in known:
         known[key] = Surveyor(model, cut(model, x), most_steps)
@@ -129,15 +131,17 @@ def tightly(model: ODEModel, x: np.ndarray, values: dict[str, Any], rtol: float)
     """(outputs (R, n, d), fine (R,)) with adaptive steps: if one method fails, by the other."""
     rough, quick, patient = 1e-6, surveyor_of(model, x, SURVEY_STEPS), surveyor_of(model, x)
     first = quick(values, "explicit", rough)
-    ways = [(quick, "explicit"), (patient, "explicit"), (quick, "implicit")]
-    implicit = _if_stiff(quick, values, first, rough)
-    if implicit is not None:
+    explicit = [(quick, "explicit"), (patient, "explicit")]
+    implicit = [(quick, "implicit"), (patient, "implicit")]
+    ways, stiff = [*explicit, *implicit], _if_stiff(quick, values, first, rough)
+    if stiff is not None:
         # The magnitudes are those of solves that succeed, and the first ones may have failed.
-        first = implicit
-        ways.reverse()
+        first, ways = stiff, [*implicit, *explicit]
     outputs, fine = np.array(first.outputs), np.zeros_like(first.fine)
     for survey, method in ways:
-        if not fine.all():
+        # With patience only what was solved roughly: the rest would hold up all, in vain.
+        due = ~fine & first.fine if survey is patient else ~fine
+        if due.any():
             found = survey(values, method, rtol, _bearable(first.scale, method))
             outputs = np.where(fine[:, None, None], outputs, found.outputs)
             fine = fine | found.fine

@@ -1,8 +1,8 @@
 """Experiments that differ only in numbers, solved as one.
 
-Under conditions that set the same constants and initial states from the start, the model is one
-function of (parameters, what is set). It is compiled once, at the union of all times, and mapped
-over the conditions: compile time does not grow with their number.
+Under conditions that set the same constants and initial states from the start, or in the rest
+before it, the model is one function of (parameters, what is set). It is compiled once, at the union
+of all times, and mapped over the conditions: compile time does not grow with their number.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from pcuq.interventions import Equilibration, Intervention
 from pcuq.models.base import Solver, solve_many
 from pcuq.models.causes import FINE
 from pcuq.models.ode import ODEModel
@@ -23,8 +24,8 @@ from pcuq.parameters import Parameter
 
 # Representatives that a solver is chosen from, over all members.
 MOST_LANES = 256
-# What a set initial state is called among the parameters of the common model.
-START = "{} at the start"
+# What is set is a parameter of the common model, by these names.
+START, BEFORE = "{} at the start", "{} before the start"
 
 
 class Family:
@@ -92,38 +93,30 @@ class Family:
     def _values(self, k: int, values: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
         """Parameters and settings of one member; a setting may be the value of a parameter."""
         model, found = self.models[k], dict(values)
-        for name, value in self.settings[k].items():
+        for label, value in self.settings[k].items():
             if isinstance(value, str):
                 value = values[value] if value in values else model.constants[value]
-            label = START.format(name) if name in model.states else name
             found[label] = jnp.broadcast_to(jnp.asarray(value, float), shape)
         return found
 
     @cached_property
     def _common(self) -> ODEModel:
-        first, names = self.models[0], list(self.settings[0])
-        states = [name for name in names if name in first.states]
+        first = self.models[0]
         free = Parameter("identity")
-        places = [first.states.index(name) for name in states]
-
-        def initial(p):
-            given = {name: p[START.format(name)] for name in states}
-            u = first.initial_state(p | given)
-            for place, value in zip(places, given.values(), strict=True):
-                u = u.at[place].set(value)
-            return u
-
         last = float(self.x[np.isfinite(self.x)].max(initial=first.t0))
-        breaks = set().union(*(find_breaks(model, last)[0] for model in self.models))
-        settings = [START.format(name) if name in states else name for name in names]
+        found = [find_breaks(model, last) for model in self.models]
+        breaks = tuple(set().union(*(fixed for fixed, _ in found)))
+        if any(moving for _, moving in found):
+            breaks = first.breaks  # of the parameters, to which those that are set belong
+        rest, start = _before(first), _from_start(first)
+        later = tuple(c for c in first.interventions if c.at is not None)
         return replace(
             first,
-            initial=initial,
-            parameters={**first.parameters, **dict.fromkeys(settings, free)},
-            constants={k: v for k, v in first.constants.items() if k not in names},
+            parameters={**first.parameters, **dict.fromkeys(self.settings[0], free)},
             states=first.states,
-            breaks=tuple(breaks),
-            interventions=tuple(c for c in first.interventions if c.at is not None),
+            breaks=breaks,
+            interventions=(*_given(start, START), *later),
+            rest=None if rest is None else Equilibration(_given(rest, BEFORE)),
         )
 
 
@@ -140,27 +133,48 @@ def families(models: Sequence[Any], xs: Sequence[Any]) -> list[Family | int]:
 
 def _kind(model: Any, position: int) -> Any:
     """What alike models share; the position where one is like no other."""
-    if not isinstance(model, ODEModel) or model.rest is not None or model.jumps:
+    if not isinstance(model, ODEModel) or model.jumps:
         return position
-    from_start = [change for change in model.interventions if change.at is None]
+    rest, start = _before(model), _from_start(model)
     plain = all(
-        change.set and not (change.scale or change.shift or change.hold) for change in from_start
+        change.set and not (change.scale or change.shift or change.hold or change.computed)
+        for change in (*(rest or ()), *start)
     )
-    settings = _settings(model)
-    fitted = set(settings) & set(model.parameters)
-    if not settings or not plain or fitted or find_breaks(model, model.t0)[1]:
+    names = [None if rest is None else _names(rest), _names(start)]
+    fitted = {name for some in names if some for name in some} & set(model.parameters)
+    if not any(names) or not plain or fitted:
         return position
     later = tuple(change for change in model.interventions if change.at is not None)
-    return (id(model.rhs), model.t0, later, tuple(sorted(settings)))
+    return (id(model.rhs), model.t0, later, *names)
+
+
+def _from_start(model: ODEModel) -> tuple[Intervention, ...]:
+    return tuple(change for change in model.interventions if change.at is None)
+
+
+def _before(model: ODEModel) -> tuple[Intervention, ...] | None:
+    return None if model.rest is None else model.rest.changes
+
+
+def _names(changes: Sequence[Intervention]) -> tuple[str, ...]:
+    return tuple(sorted({name for change in changes for name in change.names}))
+
+
+def _given(changes: Sequence[Intervention], label: str) -> tuple[Intervention, ...]:
+    """One intervention that sets the same names, to parameters of the common model."""
+    values = {name: label.format(name) for name in _names(changes)}
+    return (Intervention(set=values),) if values else ()
 
 
 def _settings(model: ODEModel) -> dict[str, Any]:
-    """What is set from the start, the last setting of each name."""
+    """What is set before and from the start, the last setting of each name."""
     found: dict[str, Any] = {}
-    for change in model.interventions:
-        if change.at is None:
-            found |= {name: _resolved(value, found) for name, value in change.set.items()}
-    return dict(sorted(found.items()))
+    for changes, label in ((_before(model) or (), BEFORE), (_from_start(model), START)):
+        last: dict[str, Any] = {}
+        for change in changes:
+            last |= {name: _resolved(value, last) for name, value in change.set.items()}
+        found |= {label.format(name): value for name, value in sorted(last.items())}
+    return found
 
 
 def _resolved(value: Any, earlier: Mapping[str, Any]) -> Any:

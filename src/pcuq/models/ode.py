@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from pcuq.interventions import (
 )
 from pcuq.models import base
 from pcuq.models.base import Solver
-from pcuq.models.choose import Surveyor, accurate, choose, surveyor_of, tightly
+from pcuq.models.choose import SURVEYORS, Surveyor, accurate, choose, surveyor_of, tightly
 from pcuq.models.segments import as_times
 from pcuq.parameters import Parameters
 
@@ -87,6 +88,9 @@ class ODEModel:
         outputs = self.states if self.outputs is None else self.outputs
         self._fill(outputs=base.check_names("outputs", outputs, {}))
         self._check_functions()
+        self._check_changes()
+
+    def _check_changes(self) -> None:
         self._fill(interventions=as_interventions(self.interventions))
         before = () if self.rest is None else self.rest.changes
         changes = (*before, *self.interventions)
@@ -104,7 +108,12 @@ class ODEModel:
         A pcuq.interventions.Equilibration among them says that it starts from a state of rest.
         """
         rest, changes = split(interventions)
-        return replace(self, rest=rest or self.rest, interventions=(*self.interventions, *changes))
+        # A copy, and not `replace`: the functions are the same and need not be tried out again.
+        changed = copy(self)
+        changed.__dict__.pop(SURVEYORS, None)
+        changed._fill(rest=rest or self.rest, interventions=(*self.interventions, *changes))
+        changed._check_changes()
+        return changed
 
     @x64
     def solver(

@@ -142,7 +142,8 @@ def phases(model: ODEModel, values: dict[str, Any]) -> list[dict[str, Any]]:
     changes += sorted((c for c in model.interventions if c.at is not None), key=lambda c: c.at or 0)
     found = []
     for i, change in enumerate(changes):
-        p = _change_parameters(p, change)
+        u = None if change.at is None else jnp.full(len(model.states), jnp.nan)
+        p = _change_parameters(p, change, u)
         if change.at is not None or i == len(changes) - 1 or changes[i + 1].at is not None:
             found.append(p)
     return found or [p]
@@ -189,8 +190,8 @@ def walk(
     states, outputs, ends, extras = [], [], [], []
     for index, segment in enumerate(segments):
         for change in segment.changes:
-            u, held = _change_states(model.states, u, held, change, p)
-            p = _change_parameters(p, change)
+            after, held = _change_states(model.states, u, held, change, p)
+            p, u = _change_parameters(p, change, u), after
         before = u
         for jump in segment.jumps:
             u = jump.change(segment.start, before, u, p)
@@ -224,8 +225,8 @@ def begin(
     u, fine = settle(_derivative(model, held), u, p, model.t0)
     p, held = plain, np.zeros(len(model.states), dtype=bool)
     for change in from_start:
-        u, held = _change_states(model.states, u, held, change, p)
-        p = _change_parameters(p, change)
+        after, held = _change_states(model.states, u, held, change, p)
+        p, u = _change_parameters(p, change, u), after
     return p, u, held, fine
 
 
@@ -233,15 +234,18 @@ def _initial(model: Walked, p: dict[str, Any], changes: tuple[Intervention, ...]
     """p and the initial state under what is done from the start."""
     # States that are set: other initial values may follow from them.
     given: dict[str, Any] = {}
+    befores, untouched = [], None
+    if any(change.computed for change in changes):
+        untouched = model.initial_state(p)
     for change in changes:
+        befores.append(p)
         named = [name for name in change.set if name in model.states]
-        given |= {name: change.apply(name, None, p) for name in named}
-        p = _change_parameters(p, change)
+        given |= {name: change.apply(name, None, p, untouched) for name in named}
+        p = _change_parameters(p, change, untouched)
     u = model.initial_state(p | given)
     held = np.zeros(len(model.states), dtype=bool)
-    before = p
-    for change in changes:
-        u, held = _change_states(model.states, u, held, change, before)
+    for change, before in zip(changes, befores, strict=True):
+        u, held = _change_states(model.states, u, held, change, before, untouched)
     return p, u, held
 
 
@@ -261,14 +265,20 @@ def _observe(model: Walked, x: np.ndarray, states: Array, p: dict[str, Any]) -> 
     return jax.vmap(lambda t, u: model.observed(t, u, p))(jnp.asarray(x), states)
 
 
-def _change_parameters(p: dict[str, Any], change: Intervention) -> dict[str, Any]:
-    return p | {name: change.apply(name, p[name], p) for name in change.names if name in p}
+def _change_parameters(p: dict[str, Any], change: Intervention, u: Any = None) -> dict[str, Any]:
+    return p | {name: change.apply(name, p[name], p, u) for name in change.names if name in p}
 
 
 def _change_states(
-    names: tuple[str, ...], u: Array, held: np.ndarray, change: Intervention, p: dict[str, Any]
+    names: tuple[str, ...],
+    u: Array,
+    held: np.ndarray,
+    change: Intervention,
+    p: dict[str, Any],
+    before: Array | None = None,
 ) -> tuple[Array, np.ndarray]:
+    before = u if before is None else before
     for i, name in enumerate(names):
         if name in change.names:
-            u = u.at[i].set(change.apply(name, u[i], p))
+            u = u.at[i].set(change.apply(name, u[i], p, before))
     return u, held | (np.isin(names, change.names) & change.hold)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from pcuq.errors import InputError
 from pcuq.functionals import Prediction
 from pcuq.groups import stored_at_the_data, stored_curves
-from pcuq.plots.styles import Style, axes_or_new, name_of, style_of
+from pcuq.plots.styles import Style, axes_or_new, name_of, style_of, styles_of
 from pcuq.result import Fit
 
 
@@ -24,16 +24,19 @@ def plot_fit(
     noisy: bool = True,
     levels: Sequence[float] = (0.9, 0.5),
     fill: bool = True,
+    styles: Sequence[Style] | None = None,
 ) -> Axes:
     """Measurements of one output and the bands of one or several fits to them.
 
     From what the fits carry: curves along the group `predictions`, else draws at the data. `noisy`:
-    bands for measurements, as the dots are; False for the bands of the curve beneath them. Without
-    a covariate the bands stand side by side, a method each.
+    bands for measurements, as the dots are; False for the bands of the curve beneath them.
+    `styles`: one per fit, by default that of its method. Without a covariate the bands stand side
+    by side.
     """
     several = [fits] if isinstance(fits, Fit) else list(fits)
     ax = axes_or_new(ax)
-    for place, fit in enumerate(several):
+    styles = styles_of([fit.method for fit in several]) if styles is None else styles
+    for place, (fit, style) in enumerate(zip(several, styles, strict=True)):
         at_data = stored_at_the_data(fit, condition)
         found = stored_curves(fit, condition) or (None if at_data is None else at_data[0])
         if found is None:
@@ -42,10 +45,10 @@ def plot_fit(
                 "plot_bands with fit.predict(...)."
             )
         if found.x is None:
-            _bars(ax, found, output, place, fit.method, noisy, levels)
+            _bars(ax, found, output, place, style, name_of(fit.method), noisy, levels)
         else:
             label = name_of(fit.method)
-            plot_bands(ax, found, output, levels, fit.method, label, noisy, fill=fill)
+            plot_bands(ax, found, output, levels, style, label, noisy, fill=fill)
         if place == 0 and at_data is not None:
             column = list(fit.tree["observed_data"]["output"].to_numpy()).index(output)
             y = fit.tree["observed_data"]["y"].transpose("row", "output").to_numpy()
@@ -132,9 +135,9 @@ def plot_data(ax: Axes | None, x: ArrayLike, y: ArrayLike, label: str | None = "
     return ax
 
 
-def _bars(ax, prediction: Prediction, output, place: int, method: str, noisy: bool, levels):
+def _bars(ax, prediction: Prediction, output, place: int, style: Style, label: str, noisy, levels):
     """Bands as bars beside each other, for data without a covariate."""
-    style, column = style_of(method), _column(prediction, output)
+    column = _column(prediction, output)
     for i, level in enumerate(sorted(levels, reverse=True)):
         low, high = (edge[0, column] for edge in prediction.band(level, noisy))
         ax.bar(
@@ -142,7 +145,7 @@ def _bars(ax, prediction: Prediction, output, place: int, method: str, noisy: bo
         )
     middle = prediction.quantile(0.5, noisy)[0, column]
     ends = [place - 0.3, place + 0.3]
-    ax.plot(ends, [middle] * 2, style.line, color=style.colour, label=name_of(method))
+    ax.plot(ends, [middle] * 2, style.line, color=style.colour, label=label)
     ax.set_xticks([])
 
 

@@ -19,8 +19,8 @@ def plot_calibration(
 ) -> Sequence[Axes]:
     """Spread of Q, and the share outside the part that fits, against λ: two Axes.
 
-    Grey: single simulated sets. λ★ is the largest λ at which both are below their bounds. A
-    calibration may also be given as its `to_dict()`.
+    Grey: single simulated sets, with an open circle where Q had not settled. λ★ is the largest λ at
+    which both are below their bounds. A calibration may also be given as its `to_dict()`.
     """
     known = calibration.to_dict() if isinstance(calibration, Calibration) else calibration
     if axes is None:
@@ -28,20 +28,27 @@ def plot_calibration(
     if axes is None or len(axes) != 2:
         raise InputError("`axes` needs two Axes: one for the spread, one for the share.")
     lams, star = np.asarray(known["lams"]), known["regularisation"]
-    bayes, floor = float(np.mean(known["bayes_spread"])), known["floor"]
-    for ax, key, style in zip(
-        axes, ("spread", "outside"), (STYLES["pcuq"], STYLES["bayes"]), strict=True
+    bayes, floor = float(np.median(known["bayes_spread"])), known["floor"]
+    moving = ~np.array(known["settled"], dtype=bool)
+    for ax, key, style, middle in zip(
+        axes,
+        ("spread", "outside"),
+        (STYLES["pcuq"], STYLES["bayes"]),
+        ("median", "mean"),
+        strict=True,
     ):
-        curves = np.array(known[key], dtype=float)
+        curves = np.ma.masked_invalid(np.array(known[key], dtype=float))
         ax.plot(lams, curves.T, color="0.75", linewidth=0.8)
+        some = np.broadcast_to(lams, curves.shape)[moving]
+        ax.plot(some, curves[moving], "o", color="0.5", markersize=4, fillstyle="none")
         ax.plot(
             lams,
-            np.ma.masked_invalid(curves).mean(axis=0),
+            getattr(np.ma, middle)(curves, axis=0),
             color=style.colour,
             linestyle=style.line,
             marker=style.marker,
             markersize=3,
-            label="PCUQ, mean",
+            label=f"PCUQ, {middle}",
         )
         ax.axvline(star, color="black", linewidth=1, linestyle="-.", label=f"λ★ = {star:.2g}")
         ax.set(xscale="log", xlabel="λ")

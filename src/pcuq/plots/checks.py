@@ -10,11 +10,15 @@ from numpy.typing import ArrayLike
 from scipy.stats import binom
 
 from pcuq.errors import InputError
-from pcuq.plots.styles import axes_or_new, name_of, style_of
+from pcuq.plots.styles import Style, axes_or_new, name_of, style_of
 
 
 def plot_pit(
-    pit: ArrayLike, ax: Axes | None = None, bins: int = 10, style: str = "pcuq", label=None
+    pit: ArrayLike,
+    ax: Axes | None = None,
+    bins: int = 10,
+    style: Style | str = "pcuq",
+    label: str | None = None,
 ) -> Axes:
     """Histogram of PIT values: level when forecasts are calibrated.
 
@@ -39,9 +43,9 @@ def plot_pit(
         alpha=0.6,
         edgecolor=style_.colour,
         hatch=style_.hatch,
-        label=label or name_of(style),
+        label=label or (name_of(style) if isinstance(style, str) else None),
     )
-    ax.set(xlabel="PIT", ylabel="measurements", xlim=(0, 1))
+    ax.set(xlabel="PIT", ylabel="values", xlim=(0, 1))
     return ax
 
 

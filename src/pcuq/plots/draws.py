@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from pcuq.errors import InputError
-from pcuq.plots.styles import PRIOR, SHADES, Style, axes_or_new, style_of
+from pcuq.plots.styles import PRIOR, SHADES, Style, axes_or_new, style_of, styles_of
 from pcuq.result import Fit
 
 MOST_POINTS = 2000  # of a scatter plot: more cannot be told apart
@@ -50,11 +50,13 @@ def plot_pairs(
     prior: bool = True,
     unconstrained: bool = True,
     axes: Any = None,
+    limits: Mapping[str, tuple[float, float]] | None = None,
 ) -> Any:
     """Draws of several fits, pair by pair, as an array of Axes (p, p), empty above the diagonal.
 
     On the diagonal the distribution of each parameter with its prior. `unconstrained`: on the scale
-    of θ, where the prior is usually standard normal; False for natural values.
+    of θ, where the prior is usually standard normal; False for natural values. `limits`: by name,
+    what to look at closely.
     """
     several = [fits] if isinstance(fits, Fit) else list(fits)
     names = _names(several[0], parameters)
@@ -63,7 +65,8 @@ def plot_pairs(
         axes = plt.subplots(
             p, p, squeeze=False, figsize=(1.9 * p + 0.8, 1.7 * p + 0.6), layout="constrained"
         )[1]
-    drawn = [(f, style_of(f.method), _table(f, names, unconstrained)) for f in several]
+    styles = styles_of([fit.method for fit in several])
+    drawn = [(s, _table(f, names, unconstrained)) for f, s in zip(several, styles, strict=True)]
     before = _prior_table(several[0], names, unconstrained) if prior else None
     for i in range(p):
         for j in range(p):
@@ -72,13 +75,18 @@ def plot_pairs(
                 ax.set_axis_off()
                 continue
             if i == j:
-                _histograms(ax, [(s, t[:, i]) for _, s, t in drawn], before, i)
+                within = (limits or {}).get(names[i])
+                _histograms(ax, [(s, table[:, i]) for s, table in drawn], before, i, within)
                 ax.set_yticks([])
             else:
                 if before is not None:
                     plot_pairs2d(ax, before, (j, i), PRIOR, size=5)
-                for _, style, table in drawn:
+                for style, table in drawn:
                     plot_pairs2d(ax, table, (j, i), style)
+            if limits is not None and names[j] in limits:
+                ax.set_xlim(limits[names[j]])
+            if limits is not None and names[i] in limits and i != j:
+                ax.set_ylim(limits[names[i]])
             if i == p - 1:
                 ax.set_xlabel(names[j])
             if j == 0:
@@ -95,8 +103,14 @@ def plot_parameter(
     several = [fits] if isinstance(fits, Fit) else list(fits)
     ax = axes_or_new(ax)
     names = _names(several[0], [parameter])
-    drawn = [(style_of(f.method), _table(f, names, unconstrained)[:, 0]) for f in several]
-    _histograms(ax, drawn, _prior_table(several[0], names, unconstrained), 0)
+    styles = styles_of([fit.method for fit in several])
+    tables = [_table(fit, names, unconstrained)[:, 0] for fit in several]
+    _histograms(
+        ax,
+        list(zip(styles, tables, strict=True)),
+        _prior_table(several[0], names, unconstrained),
+        0,
+    )
     ax.set(xlabel=parameter, yticks=[])
     return ax
 
@@ -127,7 +141,9 @@ def plot_pairs2d(
     return ax
 
 
-def _histograms(ax, drawn: list[tuple[Style, np.ndarray]], before, column: int) -> None:
+def _histograms(
+    ax, drawn: list[tuple[Style, np.ndarray]], before, column: int, within=None
+) -> None:
     """Densities as steps, each scaled to its own height: a narrow one must not flatten the rest."""
     sets = [(PRIOR, before[:, column])] if before is not None else []
     for style, values in [*sets, *drawn]:
@@ -135,9 +151,13 @@ def _histograms(ax, drawn: list[tuple[Style, np.ndarray]], before, column: int) 
             ax.plot([values[0]] * 2, [0, 1], style.line, color=style.colour)
             continue
         low, high = np.quantile(values, [0.002, 0.998])
+        if within is not None:
+            low, high = max(low, within[0]), min(high, within[1])
+            if not low < high:  # it has nothing there
+                continue
         bins = BINS if len(values) > PLENTY else BINS // 2
         counts, edges = np.histogram(values, bins=bins, range=(low, high))
-        top = counts / counts.max()
+        top = counts / max(counts.max(), 1)
         ax.stairs(top, edges, color=style.colour, linestyle=style.line, linewidth=1.3)
     ax.set_ylim(0, 1.15)
 

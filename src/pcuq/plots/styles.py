@@ -6,6 +6,7 @@ the figures can be read in greyscale and by colour-blind readers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import matplotlib.pyplot as plt
@@ -27,6 +28,12 @@ STYLES = {
     "mmd-bayes": Style("#009E73", ":", "s", "...."),
 }
 NAMES = {"pcuq": "PCUQ", "bayes": "Bayes", "mmd-bayes": "MMD-Bayes"}
+# Of further fits by a method that has been drawn already.
+FURTHER = (
+    Style("#CC79A7", "-.", "d", None),
+    Style("#000000", "--", "v", None),
+    Style("#E69F00", ":", "P", None),
+)
 PRIOR = Style("#8C8C8C", "-.", "x", None)
 # Of systems, or other things without a name.
 SHADES = ("#0072B2", "#E69F00", "#000000", "#CC79A7")
@@ -37,6 +44,18 @@ def style_of(style: Style | str) -> Style:
     if isinstance(style, Style):
         return style
     return STYLES.get(style, Style("#000000", "-", "d", None))
+
+
+def styles_of(methods: Sequence[str]) -> list[Style]:
+    """A style for each of several fits: that of its method, and others where one comes again."""
+    found, again = [], 0
+    for i, method in enumerate(methods):
+        if method in methods[:i]:
+            found.append(FURTHER[again % len(FURTHER)])
+            again += 1
+        else:
+            found.append(style_of(method))
+    return found
 
 
 def name_of(method: str) -> str:

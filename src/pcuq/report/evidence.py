@@ -11,7 +11,7 @@ import numpy as np
 from pcuq import scores
 from pcuq.functionals import Prediction
 from pcuq.groups import stored_at_the_data, stored_curves
-from pcuq.plots.styles import name_of
+from pcuq.plots.styles import STYLES, Style, name_of, style_of, styles_of
 from pcuq.predict import predict
 from pcuq.result import Fit
 
@@ -52,6 +52,9 @@ class Evidence:
     by_output: dict[str, dict[str, float]]
     width: float  # mean width of the 90 % band without noise, over the data, in noise sds
     measured: int
+    reach: float = float("nan")  # that of the band with noise, as a share of the range of the data
+    style: Style = STYLES["pcuq"]
+    filled: bool = True  # three filled bands over each other cannot be told apart
     heldout: dict[str, Any] | None = None
     pit: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
@@ -60,7 +63,15 @@ def gather(case: Case) -> list[Evidence]:
     """The evidence for each fit, PCUQ first."""
     order = {"pcuq": 0, "bayes": 1}
     fits = sorted(case.fits, key=lambda fit: order.get(fit.method, 2))
-    found = [_of_data(fit, label) for fit, label in zip(fits, labels_of(fits), strict=True)]
+    styles = styles_of([fit.method for fit in fits])
+    found = [
+        replace(
+            _of_data(fit, label),
+            style=style,
+            filled=fit.method in order and style == style_of(fit.method),
+        )
+        for fit, label, style in zip(fits, labels_of(fits), styles, strict=True)
+    ]
     return _with_heldout(found, case) if case.heldout else found
 
 
@@ -117,7 +128,7 @@ def _of_data(fit: Fit, label: str) -> Evidence:
     y = fit.tree["observed_data"]["y"].transpose("row", "output").to_numpy()
     outputs = outputs_of(fit)
     inside = {f"{level:g}": np.full(y.shape, np.nan) for level in LEVELS}
-    width = np.full(y.shape, np.nan)
+    width, whole = np.full(y.shape, np.nan), np.full(y.shape, np.nan)
     scale = fit.tree["constant_data"]["noise_scale"].transpose("row", "output").to_numpy()
     for condition in conditions_of(fit):
         found = stored_at_the_data(fit, condition)
@@ -128,6 +139,7 @@ def _of_data(fit: Fit, label: str) -> Evidence:
         width[rows] = high - low
         for level in LEVELS:
             low, high = prediction.band(level, noisy=True)
+            whole[rows] = high - low  # of the last level, the widest
             seen = np.isfinite(y[rows]) & np.isfinite(low)
             hit = (low <= y[rows]) & (y[rows] <= high)
             inside[f"{level:g}"][rows] = np.where(seen, hit, np.nan)
@@ -141,7 +153,16 @@ def _of_data(fit: Fit, label: str) -> Evidence:
         },
         width=_mean(np.where(np.isfinite(y), width / scale, np.nan)),
         measured=int(np.isfinite(y).sum()),
+        reach=_mean(np.where(np.isfinite(y), whole / _range(y), np.nan)),
     )
+
+
+def _range(y: np.ndarray) -> np.ndarray:
+    """Of each output's data, NaN where it has none."""
+    seen = np.isfinite(y)
+    top = np.where(seen, y, -np.inf).max(axis=0)
+    range_ = top - np.where(seen, y, np.inf).min(axis=0)
+    return np.where(range_ > 0, range_, np.nan)
 
 
 def _with_heldout(found: list[Evidence], case: Case) -> list[Evidence]:

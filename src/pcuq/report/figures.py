@@ -15,8 +15,9 @@ from matplotlib.figure import Figure
 from pcuq import plots
 from pcuq.functionals import Prediction
 from pcuq.groups import stored_curves
-from pcuq.plots.styles import name_of, style_of
+from pcuq.objective import part_that_fits
 from pcuq.report.evidence import Evidence, HeldOut, conditions_of, outputs_of
+from pcuq.report.verdict import percent
 from pcuq.result import Fit
 
 DPI = 130
@@ -24,7 +25,6 @@ PANEL, THIRD = (4.6, 2.9), (4.0, 2.6)
 MOST_PANELS, MOST_CHANGED = 24, 12
 MOST_IN_PAIRS = 5
 MOST_TRACES = (6, 2)  # of the first fit, and of each other
-FILLED = ("pcuq", "bayes")  # three filled bands over each other cannot be told apart
 # Text is shown as it is: a name with dollars is no formula.
 LOOKS: dict[Any, Any] = {
     "font.size": 9,
@@ -66,8 +66,8 @@ def data_pictures(
     for output, condition in panels[:MOST_PANELS]:
         figure = Figure(figsize=PANEL, layout="constrained")
         ax = figure.subplots()
-        for fit in fits:  # the first is the widest as a rule, and lies beneath
-            plots.plot_fit(fit, output, condition, ax, fill=fit.method in FILLED)
+        for one in evidence:  # the first is the widest as a rule, and lies beneath
+            plots.plot_fit(one.fit, output, condition, ax, fill=one.filled, styles=[one.style])
         curves = stored_curves(fits[0], condition)
         if curves is not None and curves.x is not None:
             last = _last(fits[0], condition)
@@ -79,7 +79,7 @@ def data_pictures(
         _keep_in_view(ax, fits, output, condition, unseen)
         title = output + (f", {condition}" if condition else "")
         shares = ", ".join(
-            f"{one.label} {one.by_output[output]['0.9']:.0%}"
+            f"{one.label} {percent(one.by_output[output]['0.9'])}"
             for one in evidence
             if np.isfinite(one.by_output[output]["0.9"])
         )
@@ -105,6 +105,8 @@ def parameter_pictures(evidence: Sequence[Evidence]) -> list[Picture]:
             wide=p > 2,
         )
     ]
+    if p > 1 and (close := _close_up(evidence, shown)) is not None:
+        pictures.append(close)
     if len(names) > p:
         for name in names:
             figure = Figure(figsize=(3.2, 1.8), layout="constrained")
@@ -113,17 +115,45 @@ def parameter_pictures(evidence: Sequence[Evidence]) -> list[Picture]:
     return pictures
 
 
+def _close_up(evidence: Sequence[Evidence], shown: Sequence[str]) -> Picture | None:
+    """The pairs again, without the prior, where the draws are that fit; None for single points."""
+    fits = [one.fit for one in evidence]
+    names, boxes = fits[0].parameters, []
+    columns = [names.index(name) for name in shown]
+    for fit in fits:
+        v = fit.tree["sample_stats"]["v"].transpose("draw", "chain").to_numpy().ravel()
+        inside = part_that_fits(v) if fit.method == "pcuq" else np.ones(len(v), bool)
+        if inside.any():
+            boxes.append(np.quantile(fit.thetas[inside][:, columns], [0.01, 0.99], axis=0))
+    low, high = np.min(boxes, axis=(0, 1)), np.max(boxes, axis=(0, 1))
+    if not (high > low).all():
+        return None
+    p = len(shown)
+    figure = Figure(figsize=(1.75 * p + 0.9, 1.6 * p + 0.6), layout="constrained")
+    room = 0.08 * (high - low)
+    limits = dict(zip(shown, zip(low - room, high + room, strict=True), strict=True))
+    axes = figure.subplots(p, p, squeeze=False)
+    plots.plot_pairs(fits, shown, prior=False, axes=axes, limits=limits)
+    alt = f"draws of {', '.join(shown)}, pair by pair, near the fit"
+    return Picture("the same, near the fit and without the prior", alt, _png(figure), wide=p > 2)
+
+
 def trace_pictures(one: Evidence, most: int) -> list[Picture]:
     """Paths of the parameters that converged worst."""
-    if one.fit.tree["posterior"].sizes["draw"] < 8:
-        return []  # a point, repeated
+    if not np.ptp(one.fit.thetas, axis=0).any():
+        return []  # a point
     rhat = one.fit.tree["sample_stats"]["rhat_paths"].to_numpy()
     worst = np.argsort(-np.nan_to_num(rhat, nan=np.inf), kind="stable")[:most]
     names = [one.fit.parameters[i] for i in sorted(worst)]
     pictures = []
     for name in names:
         figure = Figure(figsize=(4.2, 1.6), layout="constrained")
-        plots.plot_traces(one.fit, [name], axes=np.array([figure.subplots()]), paths=16)
+        ax = figure.subplots()
+        plots.plot_traces(one.fit, [name], axes=np.array([ax]), paths=16)
+        # A single draw near the prior must not flatten the rest.
+        low, high = np.quantile(one.fit.tree["posterior"][name].to_numpy(), [0.005, 0.995])
+        if low < high:
+            ax.set_ylim(low - 0.2 * (high - low), high + 0.2 * (high - low))
         title = f"{one.label}: {name}"
         pictures.append(Picture(title, f"paths of {name} over the draws", _png(figure)))
     return pictures
@@ -136,7 +166,7 @@ def pit_pictures(evidence: Sequence[Evidence]) -> list[Picture]:
         if not len(one.pit):
             continue
         figure = Figure(figsize=(3.6, 2.2), layout="constrained")
-        plots.plot_pit(one.pit, figure.subplots(), style=one.fit.method)
+        plots.plot_pit(one.pit, figure.subplots(), style=one.style)
         pictures.append(
             Picture(one.label, f"histogram of {len(one.pit)} PIT values, {one.label}", _png(figure))
         )
@@ -156,10 +186,9 @@ def intervention_pictures(
         panels = [Figure(figsize=THIRD, layout="constrained") for _ in range(3)]
         left, middle, right = (panel.subplots() for panel in panels)
         for one, before, after in zip(evidence, control, treated, strict=True):
-            method, fill = one.fit.method, one.fit.method in FILLED
-            plots.plot_bands(left, before, output, style=method, fill=fill)
-            plots.plot_bands(middle, after, output, style=method, fill=fill)
-            plots.plot_contrast(after, before, output, right, style=method)
+            plots.plot_bands(left, before, output, style=one.style, fill=one.filled)
+            plots.plot_bands(middle, after, output, style=one.style, fill=one.filled)
+            plots.plot_contrast(after, before, output, right, style=one.style)
         limits = [*left.get_ylim(), *middle.get_ylim()]
         for ax in (left, middle):  # to be compared by eye
             ax.set_ylim(min(limits), max(limits))
@@ -181,14 +210,9 @@ class Key(NamedTuple):
 
 
 def legend(evidence: Sequence[Evidence]) -> list[Key]:
-    """The line of each method."""
+    """The line of each fit."""
     dashes = {"-": "none", "--": "6 3", ":": "2 2", "-.": "6 3 2 3"}
-    keys = []
-    for one in evidence:
-        style = style_of(one.fit.method)
-        key = Key(name_of(one.fit.method), style.colour, dashes[style.line])
-        keys += [key] if key not in keys else []
-    return keys
+    return [Key(one.label, one.style.colour, dashes[one.style.line]) for one in evidence]
 
 
 def _covariate(fit: Fit) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import json
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,18 +15,21 @@ from jinja2 import Environment, Undefined
 from pcuq._x64 import x64
 from pcuq.errors import InputError
 from pcuq.groups import default_grid
+from pcuq.interventions import parse
 from pcuq.problem import Problem
 from pcuq.report import figures
 from pcuq.report.evidence import Case, Evidence, HeldOut, gather, predict_together
-from pcuq.report.verdict import judge
+from pcuq.report.verdict import judge, percent
 from pcuq.result import Fit
+
+TITLE = "Can this model be trusted to predict?"
 
 
 def report(
     fits: Fit | Sequence[Fit] | Sequence[Case],
     heldout: Problem | Sequence[HeldOut] = (),
     do: Sequence[str] = (),
-    title: str = "Can this model predict?",
+    title: str = TITLE,
     sources: Sequence[str] = (),
     introduction: str = "",
 ) -> str:
@@ -40,7 +44,7 @@ def report(
 
 @x64
 def report_and_figures(
-    fits, heldout=(), do=(), title="Can this model predict?", sources=(), introduction=""
+    fits, heldout=(), do=(), title=TITLE, sources=(), introduction=""
 ) -> tuple[str, list[dict[str, Any]]]:
     """The page, and for programs the verdict and the figures of each part of it."""
     with figures.looks():
@@ -48,10 +52,17 @@ def report_and_figures(
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["figure"] = _figure
     environment.filters["percent"] = _percent
+    environment.filters["count"] = lambda value: "–" if _missing(value) else f"{value:,.0f}"
+    environment.filters["rhat"] = lambda value: "–" if _missing(value) else f"{value:.3f}"
     text = importlib.resources.files("pcuq.report").joinpath("template.html").read_text("utf-8")
     page = environment.from_string(text).render(
-        title=title, introduction=introduction, sections=shown, sources=list(sources)
+        title=title,
+        question="" if title == TITLE else TITLE,
+        introduction=introduction,
+        sections=shown,
+        sources=list(sources),
     )
+    page = re.sub(r"(\d) %", r"\1&nbsp;%", page)  # no line ends before a percent sign
     return page, [_plain(section) for section in shown]
 
 
@@ -103,6 +114,7 @@ def _section(case: Case, do: Sequence[str]) -> dict[str, Any]:
         "title": case.title,
         "verdict": judge(evidence),
         "legend": figures.legend(evidence),
+        "compared": {"pcuq", "bayes"} <= {one.fit.method for one in evidence},
         "data": pictures,
         "left_out": left_out,
         "fits": [_row(one) for one in evidence],
@@ -113,6 +125,7 @@ def _section(case: Case, do: Sequence[str]) -> dict[str, Any]:
         "noisy": all(part.noisy for part in case.heldout),
         "interventions": _interventions(evidence, do),
         "settings": _settings(evidence),
+        "commands": [c for one in evidence if (c := one.fit.tree.attrs.get("command"))],
         "tables": [(one.label, _summary(one.fit)) for one in evidence],
         "versions": json.loads(evidence[0].fit.tree.attrs["versions"]),
     }
@@ -138,6 +151,7 @@ def _row(one: Evidence) -> dict[str, Any]:
         "coverage": one.coverage,
         "by_output": one.by_output,
         "width": one.width,
+        "reach": one.reach,
         "heldout": one.heldout,
         "known": known,
         "solvers": _solvers(solver),
@@ -174,9 +188,15 @@ def _interventions(evidence: Sequence[Evidence], do: Sequence[str]) -> list[dict
     for text in do:
         changes = [part.strip() for part in text.split(";") if part.strip()]
         treated = predict_together(fits, grid, do=changes)
-        pictures = figures.intervention_pictures(evidence, control, treated, text)
+        words = "; ".join(parse(change).in_words() for change in changes)
         found.append(
-            {"text": text, "pictures": pictures, "rows": _effects(evidence, control, treated)}
+            {
+                "text": text,
+                "words": words,
+                "end": f"{grid[-1]:g}",
+                "pictures": figures.intervention_pictures(evidence, control, treated, words),
+                "rows": _effects(evidence, control, treated),
+            }
         )
     return found
 
@@ -220,7 +240,7 @@ def _figure(value: Any) -> str:
 
 
 def _percent(value: Any) -> str:
-    return "–" if _missing(value) else f"{value:.0%}"
+    return "–" if _missing(value) else percent(value)
 
 
 def _missing(value: Any) -> bool:

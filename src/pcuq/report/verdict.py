@@ -6,6 +6,11 @@ The rules, from the figures of the PCUQ fit (or of the first one, without it):
 2. Held-out measurements decide where there are any: at least 80 % of them within the 90 % bands is
    a yes, 60 % a qualified one.
 3. Without them the bands can only be held against the data they were fitted to: a maybe at best.
+4. Bands that span more than half of the range of the data are said to be wide: they may be right
+   and of little use.
+5. Bayes takes the model to be right. Where its bands miss the data that they were fitted to, it is
+   wrong. Where they only miss what was held out, they are too narrow, and the model may be right:
+   points of one curve are missed together.
 
 Points of one time course are not independent, so that no standard error is given for a share.
 """
@@ -21,6 +26,7 @@ from pcuq.report.evidence import Evidence
 GOOD, FAIR = 0.8, 0.6
 MUCH_WIDER = 2.0
 MUCH_OUTSIDE = 0.25
+WIDE = 0.5
 
 
 class Verdict(NamedTuple):
@@ -55,34 +61,50 @@ def judge(evidence: Sequence[Evidence]) -> Verdict:
             "Fit again with the present version.",
             tuple(reasons),
         )
-    held = f"{main.label}'s 90 % bands hold {share:.0%} of the {main.measured} measurements"
-    sure = (
-        "Not sure: these are the measurements that were fitted. Only measurements that the fit has "
-        "not seen can tell whether it predicts: keep some back, and give them to the report."
-    )
+    held = f"{main.label}'s 90 % bands hold {percent(share)} of the {main.measured} measurements"
     if share >= GOOD:
-        answer = f"Perhaps, within its bands: {held}, as they should."
-        return Verdict("care", answer, sure, tuple(reasons))
-    answer = f"Not as it is: {held}, where 90 % were wanted."
+        return Verdict(
+            "care",
+            f"Perhaps, within its bands: {held} that were fitted{_how_wide(main)}.",
+            "Not sure: these are the measurements that were fitted. Only measurements that the fit "
+            "has not seen can tell whether it predicts: keep some back, and give them to the "
+            "report.",
+            tuple(reasons),
+        )
     return Verdict(
-        "no", answer, "Fairly sure: bands that miss what they were fitted to will miss the rest.",
+        "no",
+        f"Not as it is: {held}, where 90 % were wanted.",
+        "Fairly sure: bands that miss what they were fitted to will miss the rest.",
         tuple(reasons),
-    )  # fmt: skip
+    )
+
+
+def percent(share: float) -> str:
+    """ "93 %"."""
+    return f"{100 * share:.0f} %"
+
+
+def _how_wide(main: Evidence) -> str:
+    if not main.reach > WIDE:
+        return ""
+    return f"; but they are wide, {percent(main.reach)} of the range of the data on average"
 
 
 def _by_heldout(main: Evidence, reasons: list[str]) -> Verdict:
     assert main.heldout is not None
     share, count = main.heldout["coverage"]["0.9"], main.heldout["scored"]
-    held = f"{main.label}'s 90 % bands hold {share:.0%} of {count} held-out values"
+    held = f"{main.label}'s 90 % bands hold {percent(share)} of {count} values that were held out"
     sure = (
         f"As sure as {count} values of this one experiment allow: points of one curve rise and "
         "fall together, and another experiment may differ."
     )
     if share >= GOOD:
-        return Verdict("yes", f"Yes, within its bands: {held}.", sure, tuple(reasons))
-    if share >= FAIR:
-        return Verdict("care", f"With care: {held}, fewer than promised.", sure, tuple(reasons))
-    return Verdict("no", f"No: {held}, far fewer than promised.", sure, tuple(reasons))
+        kind, answer = "yes", f"Yes, within its bands: {held}{_how_wide(main)}."
+    elif share >= FAIR:
+        kind, answer = "care", f"With care: {held}, fewer than promised{_how_wide(main)}."
+    else:
+        kind, answer = "no", f"No: {held}, far fewer than promised."
+    return Verdict(kind, answer, sure, tuple(reasons))
 
 
 def _against_bayes(evidence: Sequence[Evidence]) -> list[str]:
@@ -91,23 +113,33 @@ def _against_bayes(evidence: Sequence[Evidence]) -> list[str]:
     if bayes is None or main.fit.method != "pcuq" or not (bayes.width > 0 and main.width > 0):
         return []
     ratio = main.width / bayes.width
-    missed = bayes.coverage["0.9"] < GOOD
-    told = bayes.heldout or {}
-    unseen = told.get("coverage", {}).get("0.9", math.nan)
-    shares = f"hold {bayes.coverage['0.9']:.0%} of the data" + (
-        f" and {unseen:.0%} of what was held out" if math.isfinite(unseen) else ""
+    seen = bayes.coverage["0.9"]
+    unseen = (bayes.heldout or {}).get("coverage", {}).get("0.9", math.nan)
+    shares = f"hold {percent(seen)} of the data" + (
+        f" and {percent(unseen)} of what was held out" if math.isfinite(unseen) else ""
     )
-    if ratio > MUCH_WIDER and (missed or unseen < FAIR):
+    if ratio > MUCH_WIDER and seen < GOOD:
         return [
             "The model is wrong in a way that matters: no single set of parameters describes these "
-            f"data. Bayes's 90 % bands {shares}; without the noise of measurement they are "
-            f"{ratio:.0f} times narrower than PCUQ's, which is false certainty."
+            f"data. Bayes takes it to be right, and its 90 % bands {shares}; its curves spread "
+            f"{ratio:.0f} times less than PCUQ's, which is false certainty."
+        ]
+    if ratio > MUCH_WIDER and unseen < FAIR:
+        return [
+            f"Bayes, which takes the model to be right, is too sure of itself: its 90 % bands "
+            f"{shares}, and its curves spread {ratio:.0f} times less than PCUQ's. The data that "
+            "were fitted give no sign that the model is wrong."
         ]
     if ratio > MUCH_WIDER:
         return [
-            f"PCUQ's curves spread {ratio:.0f} times as wide as Bayes's, whose 90 % bands "
-            f"{shares}: the data give no sign that the model is wrong, and PCUQ is the more "
-            "cautious of the two."
+            f"PCUQ's curves spread {ratio:.0f} times as wide as those of Bayes, which takes the "
+            f"model to be right, and whose 90 % bands {shares}: the data give no sign that the "
+            "model is wrong, and PCUQ is the more cautious of the two."
+        ]
+    if seen < GOOD:
+        return [
+            "PCUQ and Bayes agree on how uncertain the curves are, and Bayes's 90 % bands "
+            f"{shares}: the noise of measurement may be larger than was said, or the model wrong."
         ]
     return [
         "PCUQ and Bayes agree on how uncertain the curves are: the data give no sign that the "
@@ -120,6 +152,6 @@ def _outside(figures: dict) -> list[str]:
     if share < MUCH_OUTSIDE:
         return []
     return [
-        f"{share:.0%} of PCUQ's distribution explains little of the data and follows the prior: "
-        "the bands lean on what was assumed beforehand. A smaller λ leans less."
+        f"{percent(share)} of PCUQ's distribution explains little of the data and follows the "
+        "prior: the bands lean on what was assumed beforehand. A smaller λ leans less."
     ]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pcuq.reproduce.ahead import ahead
 from pcuq.reproduce.erk_cases import (
     COMBINE,
     METHODS,
@@ -40,10 +41,12 @@ KERNELS: dict[str, tuple[str, float, float | None, float]] = {
 def erk_replicates(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by regime and method; parts that are on disk are not computed again."""
     began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.erk_fits()}, tell)
+    store = _store(out / "parts", seed, size, tell)
     found = store.get("calibration-erk", lambda: calibration(seed, size))
     lam = found["regularisation"]
     tell(f"ERK: λ = {lam:.3g}, bound by {found['bound_by']}")
+    each = [(store.folder, seed, lam, size, r) for r in range(size.erk_replicates)]
+    ahead(_part, each, size.workers, tell)
     parts = [_replicate(store, seed, r, lam, size, tell) for r in range(size.erk_replicates)]
     cases: dict[str, Any] = {}
     for regime in REGIMES:
@@ -76,14 +79,26 @@ def _replicate(store: Store, seed: int, r: int, lam: float, size: Size, tell: Te
     return store.get(f"erk-{r:03d}", compute)
 
 
+def _part(folder: Path, seed: int, lam: float, size: Size, r: int) -> list[str]:
+    """One data set, in a process of its own."""
+    told: list[str] = []
+    _replicate(_store(folder, seed, size, told.append), seed, r, lam, size, told.append)
+    return told
+
+
+def _store(folder: Path, seed: int, size: Size, tell: Tell) -> Store:
+    return Store(folder, {"seed": seed, **size.erk_fits()}, tell)
+
+
 def erk_kernels(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """PCUQ on one data set with other kernels and λ: how coverage under the inhibitor answers."""
     began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.erk_fits()}, tell)
+    store = _store(out / "parts", seed, size, tell)
     star = store.get("calibration-erk", lambda: calibration(seed, size))["regularisation"]
     data = erk.simulate(seed)
     cases: dict[str, Any] = {regime: {} for regime in REGIMES}
-    for k, (name, (combine, width, given, factor)) in enumerate(KERNELS.items()):
+    chosen = list(KERNELS.items())[: size.kernels]
+    for k, (name, (combine, width, given, factor)) in enumerate(chosen):
         lam = factor * (star if given is None else given)
 
         def compute(combine=combine, width=width, lam=lam, name=name):

@@ -61,8 +61,10 @@ class Size:
     robustness_replicates: int = 5
     prior_replicates: int = 3
     priors: int = 5  # the first so many; each is compiled anew
+    kernels: int = 7  # of ERK, likewise
     data_counts: tuple[int, ...] = (30, 100, 300, 1000, 3000)
     spread_replicates: int = 2
+    workers: int = 1  # processes that compute the data sets of `replicates`
 
     def fits(self) -> dict[str, Any]:
         """What a single fit of Lotka–Volterra depends on."""
@@ -93,6 +95,7 @@ TINY = Size(
     robustness_replicates=1,
     prior_replicates=1,
     priors=2,
+    kernels=2,
     data_counts=(30, 60),
     spread_replicates=1,
 )

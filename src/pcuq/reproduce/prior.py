@@ -15,7 +15,6 @@ import numpyro.distributions as dist
 from matplotlib.figure import Figure
 
 from pcuq._x64 import x64
-from pcuq.models.ode import ODEModel
 from pcuq.parameters import Parameter
 from pcuq.problem import Problem
 from pcuq.reproduce.cases import CASES, LAST_DATUM, SCORED_ON, made, score
@@ -90,9 +89,8 @@ def with_prior(problem: Problem, mean: float, sd: float) -> Problem:
     parameters = {
         name: Parameter("logit", dist.Normal(mean, sd)) for name in problem.parameters.names
     }
-    model = problem.model
-    assert isinstance(model, ODEModel)
-    return Problem(replace(model, parameters=parameters), problem.data, problem.kernel)
+    model = replace(problem.model, parameters=parameters)
+    return Problem(model, problem.data, problem.kernel)
 
 
 def bars(cases: dict[str, Any]) -> Figure:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pcuq.reproduce.ahead import ahead
 from pcuq.reproduce.cases import CASES, RULE, SCORED_ON, calibration, made, score
 from pcuq.reproduce.methods import METHODS, Size, fit_by
 from pcuq.reproduce.rows import Row, Tell, line, mean_row
@@ -22,12 +23,14 @@ SEEDS_APART = 1000  # data sets of two studies are different ones
 def lotka_volterra_replicates(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by setting, case and method; parts that are on disk are not computed again."""
     began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.fits()}, tell)
+    store = _store(out / "parts", seed, size, tell)
     found: dict[str, Any] = {}
-    lams = {setting: star(store, setting, seed, size, tell) for setting in size.settings}
-    for setting, lam in lams.items():
+    lams: dict[str, float] = {}
+    for setting in size.settings:
+        lam = lams[setting] = star(store, setting, seed, size, tell)
         for case in reversed(CASES):  # the case that the paper is about comes first
             study = _Study(store, setting, case, seed, lam, size, tell)
+            study.ahead(None)
             parts = [study.replicate(r) for r in range(size.replicates)]
             rows = {name: mean_row([part["methods"][name] for part in parts]) for name in METHODS}
             exploded = [part["exploded_paths"] for part in parts]
@@ -101,23 +104,44 @@ class _Study(NamedTuple):
         return self.store.get(f"lv-{self.setting}-{self.case}-{r:03d}", compute)
 
     def at(self, factor: float) -> Row:
-        """All data sets by PCUQ at another λ."""
-        rows = []
-        for r in range(self.size.replicates):
+        """The means over all data sets by PCUQ at another λ."""
+        self.ahead(factor)
+        return mean_row([self.replicate_at(factor, r) for r in range(self.size.replicates)])
 
-            def compute(r=r) -> Row:
-                data, problem = made(SEEDS_APART * self.seed + r, self.case, self.setting)
-                fitted, seconds = fit_by("pcuq", problem, factor * self.lam, self.size.pcuq, r)
-                row, _ = score(fitted, seconds, data, self.size)
-                self.tell(line(f"{self.setting}, {self.case}, set {r}, {factor:g} λ★", row))
-                return row
+    def replicate_at(self, factor: float, r: int) -> Row:
+        """One data set by PCUQ at another λ."""
 
-            rows.append(
-                self.store.get(f"lv-{self.setting}-{self.case}-{r:03d}-x{factor:g}", compute)
-            )
-        return mean_row(rows)
+        def compute() -> Row:
+            data, problem = made(SEEDS_APART * self.seed + r, self.case, self.setting)
+            fitted, seconds = fit_by("pcuq", problem, factor * self.lam, self.size.pcuq, r)
+            row, _ = score(fitted, seconds, data, self.size)
+            self.tell(line(f"{self.setting}, {self.case}, set {r}, {factor:g} λ★", row))
+            return row
+
+        return self.store.get(f"lv-{self.setting}-{self.case}-{r:03d}-x{factor:g}", compute)
+
+    def ahead(self, factor: float | None) -> None:
+        """Have all data sets computed by several processes, if there are to be several."""
+        which = (self.store.folder, self.setting, self.case, self.seed, self.lam, self.size, factor)
+        each = [(*which, r) for r in range(self.size.replicates)]
+        ahead(_part, each, self.size.workers, self.tell)
 
     def report(self, rows: dict[str, Row]) -> None:
         """Say the means."""
         for name, row in rows.items():
             self.tell(line(f"{self.setting}, {self.case}, {name}, mean", row))
+
+
+def _part(
+    folder: Path, setting: str, case: str, seed: int, lam: float, size: Size, factor, r: int
+) -> list[str]:
+    """One data set, in a process of its own."""
+    told: list[str] = []
+    store = _store(folder, seed, size, told.append)
+    study = _Study(store, setting, case, seed, lam, size, told.append)
+    study.replicate(r) if factor is None else study.replicate_at(factor, r)
+    return told
+
+
+def _store(folder: Path, seed: int, size: Size, tell: Tell) -> Store:
+    return Store(folder, {"seed": seed, **size.fits()}, tell)

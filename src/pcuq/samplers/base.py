@@ -139,7 +139,6 @@ def sample(
             crew.iteration += part.length
         else:
             draw, happened = crew.advance(part.length)
-            _tell(listener, crew.iteration, total, part.warming, happened, draw)
             draw = Draw(*(leaf[part.thin - 1 :: part.thin] for leaf in draw))
             info = {name: np.asarray(value) for name, value in happened._asdict().items()}
         lost = _lost(lost, info["failed_proposals"], draw.failed.shape[-1])
@@ -165,6 +164,8 @@ def sample(
             crew.restore(state)
         if checkpoint is not None and not replayed:
             checkpoint.save(number, _as_record(draw, info), crew.leaves())
+        if listener is not None and not replayed:  # after it is safe: the listener may end the run
+            listener(_progress(crew.iteration, total, part.warming, info, draw))
         clock["compile_and_warmup" if part.warming else "draws"] += time.perf_counter() - began
         began = time.perf_counter()
 
@@ -380,8 +381,6 @@ def _parts(length: int, chunk: int) -> list[int]:
     return [chunk] * whole + ([rest] if rest else [])
 
 
-def _tell(listener, iteration, total, warming_up, info, draw):
-    if listener is not None:
-        means = {name: float(np.mean(np.asarray(value))) for name, value in info._asdict().items()}
-        last = Draw(*(np.asarray(leaf)[-1] for leaf in draw))
-        listener(Progress(iteration, total, warming_up, means, last))
+def _progress(iteration: int, total: int, warming_up: bool, info, draw: Draw) -> Progress:
+    means = {name: float(np.mean(value)) for name, value in info.items()}
+    return Progress(iteration, total, warming_up, means, Draw(*(leaf[-1] for leaf in draw)))

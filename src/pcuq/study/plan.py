@@ -107,6 +107,7 @@ class Plan:
         return ("pcuq",)
 
     def data_seed(self, replicate: int) -> int:
+        """The seed of a replicate's data."""
         return _seed(self.seed, 0, replicate)
 
     def heading(self, number: int) -> dict[str, Any]:
@@ -124,6 +125,7 @@ class Plan:
         }
 
     def fit_seed(self, number: int) -> int:
+        """The seed of a task's fit."""
         return _seed(self.seed, 1, number)
 
     def described(self) -> dict[str, Any]:
@@ -145,6 +147,7 @@ class Plan:
 
     @property
     def identity(self) -> str:
+        """A hash of what the numbers depend on."""
         said = json.dumps(self.described(), sort_keys=True)
         return hashlib.sha256(said.encode()).hexdigest()
 
@@ -154,6 +157,7 @@ class Plan:
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Plan:
+        """What `to_dict` gave."""
         listed = {name: tuple(said[name]) for name in ("cases", "methods")}
         settings = tuple(Setting(**setting) for setting in said["settings"])
         times = None if said["times"] is None else tuple(said["times"])
