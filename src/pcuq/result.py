@@ -118,7 +118,9 @@ class Fit:
         handle, scratch = tempfile.mkstemp(suffix=".nc", dir=path.parent or ".")
         os.close(handle)
         try:
-            self.tree.to_netcdf(scratch, engine="h5netcdf")
+            # In memory first: HDF5 may crash the process later when a disk was full under it.
+            content = self.tree.to_netcdf(engine="h5netcdf")
+            Path(scratch).write_bytes(content)
             os.replace(scratch, path)
         except BaseException:
             Path(scratch).unlink(missing_ok=True)
