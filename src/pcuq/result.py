@@ -130,8 +130,9 @@ class Fit:
             raise InputError(f"{path} cannot be written: {error.strerror}.") from None
         os.close(handle)
         try:
-            self.tree.to_netcdf(scratch, engine="h5netcdf")
-            _sign(Path(scratch))
+            # In memory first: HDF5 may crash the process later when a disk was full under it.
+            content = bytes(self.tree.to_netcdf(engine="h5netcdf"))
+            Path(scratch).write_bytes(content + _trailer(content))
             os.replace(scratch, path)
         except OSError as error:
             Path(scratch).unlink(missing_ok=True)
@@ -178,12 +179,6 @@ def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
 
 def _trailer(content: bytes) -> bytes:
     return MARK + hashlib.sha256(content).digest()
-
-
-def _sign(path: Path) -> None:
-    trailer = _trailer(path.read_bytes())
-    with path.open("ab") as file:
-        file.write(trailer)
 
 
 def _check_whole(path: Path, tree: xr.DataTree) -> None:

@@ -26,7 +26,7 @@ LENGTHENED = ("--regularisation", "1e-5", "--particles", "10")
 CHOSEN = ("--regularisation", "auto", "--particles", "20")
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 class Command:
