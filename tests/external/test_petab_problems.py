@@ -31,6 +31,14 @@ def test_likelihood_at_the_nominal_point_is_the_published_one(external_data, nam
 
 
 @pytest.mark.slow
+def test_stiff_solves_near_the_nominal_point_all_succeed(external_data):
+    problem = load(external_data, "Sneyd_PNAS2002")
+    value = jax.jit(lambda theta: pcuq.log_likelihood(problem, theta))
+    draws = np.random.default_rng(0).normal(size=(20, len(problem.parameters)))
+    assert all(np.isfinite(value(theta)) for theta in problem.nominal + 0.1 * draws)
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "name", ["Boehm_JProteomeRes2014", "Fujita_SciSignal2010", "Sneyd_PNAS2002"]

@@ -45,6 +45,8 @@ SURVEY_STEPS = 8192
 MOST_STIFF_STATES = 40
 ROUNDS = 8
 SMALLEST = 1e-3
+# Any finer, and rounding errors keep Newton's iteration from converging in some solves.
+FINEST_IMPLICIT = 1e-9
 SURVEYORS = "_surveyors"  # where a model keeps them
 
 
@@ -196,6 +198,8 @@ def choose(
         implicit = _if_stiff(survey, values, first, rough)
         method = "explicit" if implicit is None else "implicit"
         first = implicit or first
+        if method == "implicit":
+            tolerance = max(tolerance, FINEST_IMPLICIT)
     fine = first.fine if first.fine.any() else np.ones_like(first.fine)
     scale = np.median(first.scale[fine], axis=0)
     scale = _bearable(scale, method)
