@@ -180,10 +180,10 @@ def _keeping(folder: Path) -> Iterator[None]:
 
     try:
         yield
-    except BaseException:
-        if holds_work(folder):
+    except BaseException as error:
+        if holds_work(folder) or (isinstance(error, KeyboardInterrupt) and folder.exists()):
             say(f"what was done is kept in {folder}: go on with the same options and --resume")
-        else:  # not a chunk was done
+        else:  # it failed before a chunk was done
             with suppress(InputError):
                 discard(folder)
         raise
