@@ -8,6 +8,7 @@ mean and sd) are the verdict. Settings and figures of the whole fit are attribut
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -25,7 +26,7 @@ import xarray as xr
 from pcuq import diagnostics
 from pcuq._given import check_file
 from pcuq._x64 import x64
-from pcuq.errors import InputError
+from pcuq.errors import ComputationError, InputError
 from pcuq.failures import Failures
 from pcuq.predict import Prediction, predict
 from pcuq.problem import Problem, check_problem
@@ -136,7 +137,9 @@ class Fit:
             os.replace(scratch, path)
         except OSError as error:
             Path(scratch).unlink(missing_ok=True)
-            raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            kind = ComputationError if full else InputError
+            raise kind(f"{path} cannot be written: {error.strerror or error}.") from None
         except BaseException:
             Path(scratch).unlink(missing_ok=True)
             raise

@@ -47,6 +47,8 @@ def write(path: Path, writer: Callable[[Path], Any]) -> None:
         writer(Path(scratch))
         os.chmod(scratch, 0o666 & ~_umask())  # a scratch file is private, and this one is not
         os.replace(scratch, path)
+    except (InputError, ComputationError) as error:  # of a writer that knows the scratch file alone
+        raise type(error)(str(error).replace(scratch, str(path))) from error
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ComputationError(f"{path} could not be written: {error.strerror}.") from error
