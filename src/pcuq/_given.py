@@ -31,7 +31,7 @@ def check_seed(seed: Any) -> int:
     return whole_number("seed", seed, 0, MOST_SEED)
 
 
-def as_numbers(name: str, values: Any) -> np.ndarray:
+def as_numbers(name: str, values: Any, wanted: str = "numbers") -> np.ndarray:
     """64-bit floats; text, dates, complex numbers and lists of unequal length are refused."""
     kind = "lists of unequal length"
     try:
@@ -41,7 +41,7 @@ def as_numbers(name: str, values: Any) -> np.ndarray:
             return array.astype(float)
     except (TypeError, ValueError):
         pass
-    raise InputError(f"`{name}` needs numbers: got {kind}.")
+    raise InputError(f"`{name}` needs {wanted}: got {kind}.")
 
 
 def check_file(path: str | os.PathLike, kind: str, wanted: str) -> Path:

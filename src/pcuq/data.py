@@ -203,7 +203,7 @@ def _check_scale(scale, observed: np.ndarray):
             )
         numbers = np.asarray([part for part in scale if not isinstance(part, str)], dtype=float)
     else:
-        numbers = as_numbers("noise", scale)
+        numbers = as_numbers("noise", scale, "numbers or parameter names")
         if numbers.shape not in ((), (d,), (n, d)):
             raise InputError(
                 f"`noise` needs one sd, one per output ({d},) or one per row and output "

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from pcuq.models.base import UNKNOWN
 from pcuq.objective import Objective
 
-UNKNOWN = "it cannot be told why"
 OUT_OF_RANGE = "an output or a noise scale is out of the range of its noise"
 NOT_AGAIN = "it could be solved when it was tried again"
 

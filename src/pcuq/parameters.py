@@ -217,7 +217,8 @@ class Parameter:
             )
         with jax.enable_x64(True):
             log_density = np.asarray(jax.vmap(self.log_prior)(jnp.asarray(PROBES)))
-            # Some distributions have a density beyond their support, where they are never drawn.
+            # Without numpyro's validation some have a density beyond their support, where they are
+            # never drawn.
             support: Any = prior.support
             covered = np.isfinite(log_density) & np.asarray(support(self._stated(PROBES)))
             try:

@@ -20,7 +20,7 @@ from pcuq.design import Design, Points, make_design, make_points
 from pcuq.errors import InputError
 from pcuq.interventions import Equilibration, Intervention
 from pcuq.kernels import GaussianKernel, Kernel
-from pcuq.models.base import LARGEST_OUTPUT, kept, solve_many
+from pcuq.models.base import LARGEST_OUTPUT, kept, solve_many, why
 from pcuq.models.causes import FINE
 from pcuq.models.family import families
 from pcuq.parameters import Parameters
@@ -370,7 +370,7 @@ class Predictor:
         found = self.problem.parameters.constrain(jnp.asarray(thetas))
         values = {name: np.asarray(value) for name, value in found.items()}
         causes = [
-            solver.why(values) if isinstance(group, int) else group.why(solver, values)
+            why(solver, values) if isinstance(group, int) else group.why(solver, values)
             for group, solver in zip(self._groups, self.solvers, strict=True)
         ]
         return [next(filter(None, of_theta), FINE) for of_theta in zip(*causes, strict=True)]

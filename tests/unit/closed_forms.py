@@ -94,7 +94,9 @@ def drawn(
         "status": STATUS,
         "trusted": 0,
         "diagnostics": json.dumps(figures),
+        "solver": "[]",
         "seconds": "{}",
+        "versions": "{}",
     }
     theta = centre + width * scatter
     return Fit(

@@ -1,4 +1,7 @@
-"""Models that fail for some of the particles, in every way, and simulators that are lost."""
+"""Models that fail for some of the particles, in every way, and simulators that are lost.
+
+`python tests/unit/test_faults.py` prints draws beside the exact answer for every kind and share.
+"""
 
 import functools
 import json
@@ -13,6 +16,7 @@ import pcuq
 from pcuq.baselines import bayes
 from pcuq.failures import OUT_OF_RANGE, count_failures
 from pcuq.models import adaptive as adaptive_module
+from pcuq.models import base as solver_base
 from pcuq.models import causes
 from pcuq.models.adaptive import AdaptiveSolver
 from pcuq.models.mesh import MeshSolver, uniform
@@ -211,6 +215,17 @@ def test_outputs_that_noise_cannot_have_are_a_cause_of_their_own():
     assert found.counts.tolist() == [[[1], [2]]]
 
 
+def test_a_solver_of_one_s_own_need_not_say_why():
+    class Half:
+        def __call__(self, values):
+            return jnp.zeros((1, 1)), values["a"] < 0
+
+        def describe(self):
+            return {}
+
+    assert solver_base.why(Half(), {"a": np.array([-1.0, 1.0])}) == ["", solver_base.UNKNOWN]
+
+
 def test_a_model_that_always_fails_is_an_error_that_says_what_to_do():
     with pytest.raises(pcuq.ComputationError, match=r"none of 256 prior draws.*narrow the priors"):
         pcuq.fit(half_line(1.0, np.nan), regularisation=LAM, **SHORT)
@@ -335,6 +350,7 @@ FAULTS = {
     "blow-up": lambda t, u, p: u**2,
     "never finishes": lambda t, u, p: -1e9 * (u - jnp.cos(1e9 * t)),
 }
+SHARES = (0.01, 0.1, 0.5)  # of the prior that fails
 GRID = np.linspace(-6, 6, 1201)[:, None]
 TRUTH = 2.0 * np.exp(-np.exp(-0.5) * X) + 0.1 * np.sin(37 * X)
 
@@ -378,19 +394,25 @@ def agrees(found, wanted, ess: float) -> bool:
     return bool(np.all(np.abs(found - wanted) < allowed))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
-@pytest.mark.parametrize("name", FAULTS)
-def test_the_healthy_part_is_unchanged_in_law(name, share):
+def law(name: str, share: float):
+    """A fit, and the figures of its draws and of the oracle, whose weights come last."""
     limit = float(norm.ppf(1 - share))
     fit = pcuq.fit(decay(share, FAULTS[name]), regularisation=0.02, warmup=300, draws=300, thin=2)
-    theta, ess = fit.thetas[:, 0], fit.diagnostics["ess_min"]
     weights = pcuq.solve_on_grid(exact(share), 0.02, GRID, 0.01)
-    wanted = figures(GRID[:, 0], weights, limit)
+    theta = fit.thetas[:, 0]
     found = figures(theta, np.ones(len(theta)), limit)
+    return fit, found, figures(GRID[:, 0], weights, limit), weights
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_healthy_part_is_unchanged_in_law(name, share):
+    fit, found, wanted, weights = law(name, share)
+    limit, ess = float(norm.ppf(1 - share)), fit.diagnostics["ess_min"]
     assert ess > 200
     assert agrees(found, wanted, ess), (found, wanted)
-    assert fit.diagnostics["failed_draws"] == int(np.sum(theta > limit))
+    assert fit.diagnostics["failed_draws"] == int(np.sum(fit.thetas > limit))
     # Failed draws that attracted or repelled others, by a nat each, would be seen.
     broken = weights * np.where(GRID[:, 0] > limit, np.exp(-1), 1.0)
     assert share < 0.5 or not agrees(figures(GRID[:, 0], broken, limit), wanted, ess)
@@ -450,3 +472,14 @@ def test_a_simulator_that_begins_to_fail_after_the_warm_up_gives_the_law_that_it
     wanted = figures(GRID[:, 0], weights, limit)
     ess = 2 / 3 * fit.diagnostics["ess_min"]
     assert agrees(figures(later, np.ones(len(later)), limit), wanted, ess)
+
+
+if __name__ == "__main__":
+    print(
+        "fault, share of the prior: mass that fails / mean / sd of the rest, exact and drawn; why"
+    )
+    for name in FAULTS:
+        for share in SHARES:
+            fit, found, wanted, _ = law(name, share)
+            told = " / ".join(f"{w:.3f} {f:.3f}" for w, f in zip(wanted, found, strict=True))
+            print(f"{name}, {share:g}: {told}; {fit.diagnostics['failures']}", flush=True)

@@ -291,7 +291,7 @@ def test_mmd2_is_never_negative_and_zero_for_the_data_themselves():
     [
         (lambda p: objectives.kappa(p, [0.0], [0.0] * 3), r"one number per parameter \(a, b, sd\)"),
         (lambda p: objectives.mmd2(p, np.zeros((2, 3)), [1.0]), r"one number per particle \(2\)"),
-        (lambda p: objectives.joint_log_density(p, 0.0), "a finite λ > 0: got 0"),
+        (lambda p: objectives.joint_log_density(p, 0.0), "a number λ > 0: got 0"),
         (lambda p: objectives.joint_log_density(p, "auto"), "a number λ > 0: got 'auto'"),
         (lambda p: objectives.joint_log_density(p, 1.0)(np.zeros(3)), r"need shape \(N, 3\)"),
     ],

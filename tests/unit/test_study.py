@@ -89,7 +89,7 @@ def test_methods_that_know_nothing_of_the_setting_are_fitted_once():
     ("change", "message"),
     [
         ({"kind": "breadth"}, "coverage, sensitivity, spread"),
-        ({"replicates": 0}, "at least 1"),
+        ({"replicates": 0}, "a whole number from 1"),
         ({"methods": ["abc"]}, "some of"),
         ({"cases": ["misspecified"]}, "some of well-specified"),
         ({"sizes": [2.0]}, "--sizes is no option of a coverage study"),

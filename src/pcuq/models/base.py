@@ -23,6 +23,7 @@ Values = dict[str, Any]
 MODES = ("forward", "reverse")
 # Larger outputs count as failed: squares and derivatives must not overflow.
 LARGEST_OUTPUT = 1e100
+UNKNOWN = "it cannot be told why"
 LANES = 64  # solved together: any number of values up to it is compiled once
 
 
@@ -34,10 +35,12 @@ class Solver(Protocol):
 
     def describe(self) -> dict[str, Any]: ...
 
-    def why(
-        self, values: Values
-    ) -> list[str]:  # why it fails at {name: (L,)}, "" where it does not
-        ...
+
+@runtime_checkable
+class TellingSolver(Solver, Protocol):
+    """One that can say why it fails at values {name: (L,)}, "" where it does not."""
+
+    def why(self, values: Values) -> list[str]: ...
 
 
 @runtime_checkable
@@ -97,6 +100,14 @@ def solve_many(
     if isinstance(solver, ManySolver):
         return solver.many(values, count)
     return jax.vmap(solver, axis_size=count)(values)
+
+
+def why(solver: Solver, values: Values) -> list[str]:
+    """Why it fails at each of values {name: (L,)}, "" where it does not."""
+    if isinstance(solver, TellingSolver):
+        return solver.why(values)
+    count = len(next(iter(values.values())))
+    return ["" if ok else UNKNOWN for ok in np.asarray(solve_many(solver, values, count)[1])]
 
 
 def by_lanes(solve: Callable[[Any], Any], given: Any) -> Any:

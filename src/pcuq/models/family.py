@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from pcuq.interventions import Equilibration, Intervention
-from pcuq.models.base import Solver, solve_many
+from pcuq.models.base import Solver, solve_many, why
 from pcuq.models.causes import FINE
 from pcuq.models.ode import ODEModel
 from pcuq.models.segments import find_breaks
@@ -63,7 +63,7 @@ class Family:
 
     def why(self, solver: Solver, values: Mapping[str, Any]) -> list[str]:
         """Why one of the members fails at each of values {name: (R,)}, "" where none does."""
-        causes = solver.why(self._together(values))
+        causes = why(solver, self._together(values))
         by_member = np.array(causes, dtype=object).reshape(len(self.models), -1)
         return [next(filter(None, of_value), FINE) for of_value in by_member.T]
 
