@@ -191,7 +191,7 @@ def test_a_null_of_something_else_is_refused(checked, tmp_path):
 def test_what_cannot_be_checked_is_refused():
     with pytest.raises(InputError, match="at least 19"):
         pcuq.check(line(), replicates=5)
-    with pytest.raises(InputError, match="finite λ > 0"):
+    with pytest.raises(InputError, match="a number λ > 0"):
         pcuq.check(line(), 19, regularisation=-1.0)
     with pytest.raises(InputError, match="needs what a check simulated"):
         pcuq.check(line(), null=3)

@@ -57,15 +57,8 @@ def same_bytes(a, b):
             assert values.values.tobytes() == b.tree[group][name].values.tobytes(), (group, name)
 
 
-@pytest.mark.parametrize(
-    "share",
-    [
-        pytest.param(0.2, marks=pytest.mark.slow),
-        pytest.param(0.5, marks=pytest.mark.slow),
-        pytest.param(0.75, marks=pytest.mark.slow),
-        0.9,
-    ],
-)
+@pytest.mark.slow  # a quick one goes through the command line: test_cli
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.75, 0.9])
 def test_a_run_that_goes_on_gives_the_same_bytes(whole, share, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(CutError):
@@ -198,6 +191,7 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path):
     assert (tmp_path / "thesis.tex").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_a_checkpoint_that_can_go_on(whole, tmp_path):
     folder = tmp_path / "run"
     code = f"""

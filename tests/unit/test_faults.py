@@ -179,7 +179,7 @@ def short_fit(share: float, wrong: float) -> pcuq.Fit:
     return pcuq.fit(half_line(share, wrong), regularisation=LAM, **SHORT)
 
 
-@pytest.mark.quick("0.5")
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
 def test_draws_are_those_of_a_model_that_is_far_from_the_data_there(share):
     """An output 10⁶ away has v = 0 and κ0 = 0 as well, and cannot fail: the law is the same."""
@@ -284,6 +284,7 @@ def test_draws_are_those_of_a_simulator_that_is_far_from_the_data_there(share):
 
 
 @pytest.mark.quick("after", "at the end")
+@pytest.mark.quick("in warm-up", "at the end")
 @pytest.mark.parametrize(
     ("share", "words"),
     [

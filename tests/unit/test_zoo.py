@@ -232,7 +232,7 @@ def _independent(x, u, inhibited, wavering):
     return slope
 
 
-@pytest.mark.quick("True")
+@pytest.mark.slow
 @pytest.mark.parametrize("wavering", [True, False])
 def test_erk_truth_is_that_of_an_independent_solver(wavering):
     made = erk.simulate(0, misspecified=wavering)
