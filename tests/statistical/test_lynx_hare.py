@@ -27,6 +27,9 @@ REFERENCE_DRAWS = 10_000
 CHAINS = 16
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="module")
 def run():
     problem = lynx_hare.problem()
@@ -44,7 +47,6 @@ def run():
     return sample(sampler, starts, np.zeros((1, CHAINS)), seed=0, warmup=300, draws=400, thin=1)
 
 
-@pytest.mark.slow
 def test_posterior_means_and_sds_are_those_of_the_reference_draws(run):
     natural = np.exp(np.moveaxis(run.theta[0], 0, 1))
     check(natural)
