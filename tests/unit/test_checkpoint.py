@@ -159,6 +159,7 @@ def test_a_file_with_objects_in_it_is_not_unpickled(cut_run):
         pcuq.fit(line(), **SETTINGS, checkpoint=cut_run, resume=True)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_said_and_the_last_good_checkpoint_is_still_there(
     whole, cut_run, monkeypatch
 ):

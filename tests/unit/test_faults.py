@@ -264,6 +264,7 @@ class Simulator:
         return listener
 
 
+@pytest.mark.slow
 def test_exceptions_of_a_simulator_are_counted_by_particle_and_cause():
     fit = pcuq.fit(Simulator(0.5).problem(), regularisation=LAM, **SHORT)
     beyond = int(np.sum(fit.thetas > 0))

@@ -67,6 +67,7 @@ def test_a_share_of_one_over_the_group_is_found_out(objective, thetas):
     assert worst_z(wrong, exact) > 10
 
 
+@pytest.mark.slow
 def test_one_group_of_all_is_exact(objective, thetas):
     exact = jax.jit(objective.joint_evaluation)(thetas, LAM)
     whole = RandomBatches(objective, COUNT).joint_evaluation(thetas, LAM, jax.random.key(3))

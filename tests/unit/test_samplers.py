@@ -223,6 +223,7 @@ class NoisyObjective(Objective):
         return value, gradient + 0.01 * jax.random.normal(key, gradient.shape), v, ok
 
 
+@pytest.mark.slow
 def test_the_flow_gives_a_random_objective_a_new_key_at_each_step():
     begin, v = starts(1, 3), np.ones((1, 3))
     noisy, plain = (
