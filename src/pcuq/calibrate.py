@@ -11,7 +11,7 @@ away, with 0.2 % of the exact Q, can double the sd of one set, and would choose 
 The spread is the geometric mean over parameters of the sd of θ within the part that fits. (A width
 between quantiles will not do in its place: Q has a narrow core and wide flanks, and that width
 goes to zero with λ, where the sd does not.) How Q is followed along λ is in `sweep`; it goes no
-further than a λ at which twice the share lies outside. All of it costs one to three fits.
+further than a λ at which twice the share lies outside. All of it costs about as much as a few fits.
 """
 
 from __future__ import annotations

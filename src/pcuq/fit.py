@@ -74,7 +74,7 @@ def fit(
     """Infer a distribution over parameters.
 
     `method`: "pcuq", "bayes" or "mmd-bayes". `regularisation`: λ of ½ MMD² + λ KL, or "auto" for
-    the λ★ of `pcuq.calibrate`, which costs one to three fits. `particles` N in each of `systems`
+    the λ★ of `pcuq.calibrate`, which costs a few fits. `particles` N in each of `systems`
     independent systems (for Bayes: chains). `sampler`: "ensemble" (the default of PCUQ), "mala",
     "flow" or "nuts" (the default of the others). `warmup`, `draws`, `thin`: iterations before any
     is kept, kept ones, and one kept out of how many. `beta`: that of MMD-Bayes, "matched" for
