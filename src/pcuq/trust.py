@@ -78,7 +78,8 @@ def verdict(settings, figures, check, share_failed) -> tuple[bool, str]:
     if share_failed > 0.5:
         doubts.append(f"{share_failed:.0%} of the draws cannot be solved: narrow the prior")
     if settings.sampler == "flow":
-        doubts.append("the unadjusted flow has a bias that is not measured: use 'ensemble'")
+        way_out = "use 'ensemble' unless the noise is joint"
+        doubts.append(f"the unadjusted flow has a bias that is not measured: {way_out}")
     remark = ""
     if "fixed_point_ess" in figures and not known:
         remark += (

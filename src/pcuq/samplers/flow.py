@@ -31,7 +31,7 @@ TARGET_ACCEPTANCE = 0.9  # that MALA would have, where the step size is not give
 
 
 class State(NamedTuple):
-    """Where the particles are; the gradient there is carried."""
+    """Where the particles are; the gradient there is carried, unless it is random."""
 
     at: Point
     log_step: Float[Array, ""]
@@ -67,13 +67,15 @@ class Flow:
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:
         log_step = log_step if self.step_size is None else jnp.log(self.step_size)
-        # Where the objective is random, the first step of a stage uses one fixed set of draws.
         evaluated = self._evaluate(jax.random.key(0), thetas)
         return State(evaluated, jnp.asarray(log_step), jnp.zeros(()))
 
     def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
         noise_key, objective_key = jax.random.split(key)
         old = state.at
+        if self.random:
+            # With other random numbers at either end their noise would pass for a step too long.
+            old = self._evaluate(objective_key, old.theta)
         noise = jax.random.normal(noise_key, old.theta.shape)
         thetas, move = propose(old.theta, old.gradient, noise, state.log_step, tuning)
         new = self._evaluate(objective_key, thetas)
