@@ -69,18 +69,11 @@ def memory(one, count):
     return program.memory_analysis().temp_size_in_bytes
 
 
-value, gradient = evaluated(objective, jnp.asarray(thetas))
-shared_value, shared_gradient = evaluated(sharded, sharded.place(thetas))
+found = dict(devices=sharded.count, memory=memory(objective, 32768))
+for name, one in (("", objective), ("shared_", sharded)):
+    positions = jnp.asarray(thetas) if one is objective else sharded.place(thetas)
+    found[f"{name}value"], found[f"{name}gradient"] = evaluated(one, positions)
+    found[f"{name}path"] = walked(one, positions)
+found["shared_memory"] = memory(sharded, 32768)
 if jax.process_index() == 0:
-    np.savez(
-        sys.argv[1],
-        devices=sharded.count,
-        value=value,
-        gradient=gradient,
-        shared_value=shared_value,
-        shared_gradient=shared_gradient,
-        path=walked(objective, jnp.asarray(thetas)) if jax.process_count() == 1 else 0,
-        shared_path=walked(sharded, sharded.place(thetas)) if jax.process_count() == 1 else 0,
-        memory=memory(objective, 32768) if jax.process_count() == 1 else 0,
-        shared_memory=memory(sharded, 32768) if jax.process_count() == 1 else 0,
-    )
+    np.savez(sys.argv[1], **found)
