@@ -24,6 +24,8 @@ LEVEL = "xla_backend_optimization_level"
 KEPT = 200  # programs: a study of one problem needs a few dozen
 _programs: OrderedDict[str, Future[Any]] = OrderedDict()
 _lock = Lock()
+# Two programs that factor matrices, run by two threads, can wait for each other for ever.
+FACTORED, _factoring = "lapack_dgetrf", Lock()
 
 
 class Program:
@@ -56,7 +58,19 @@ def _compile(function, structure, leaves) -> Callable[[list], Any]:
 
     lowered = jax.jit(evaluate).lower(*constants, *leaves)
     program, output = _compiled(lowered), jax.tree.structure(shape)
-    return lambda leaves: jax.tree.unflatten(output, program(*constants, *leaves))
+
+    def run(leaves):
+        return jax.tree.unflatten(output, program(*constants, *leaves))
+
+    return _one_by_one(run) if FACTORED in lowered.as_text() else run
+
+
+def _one_by_one(run: Callable[[list], Any]) -> Callable[[list], Any]:
+    def run_alone(leaves):
+        with _factoring:
+            return jax.block_until_ready(run(leaves))
+
+    return run_alone
 
 
 def _compiled(lowered):

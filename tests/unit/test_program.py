@@ -95,3 +95,15 @@ def test_a_level_of_optimisation_that_the_user_asks_for_stands(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=1")
     assert _program.options() == {}
     assert ours == ({} if jax.default_backend() != "cpu" else {_program.LEVEL: 2})
+
+
+def test_programs_that_factor_matrices_run_one_at_a_time():
+    invert, double = Program(jnp.linalg.inv), Program(lambda a: 2 * a)
+    a = np.diag([1.0, 2.0])
+    invert(a), double(a)
+    with ThreadPoolExecutor(2) as pool:
+        with _program._factoring:
+            waits = pool.submit(invert, a)
+            np.testing.assert_array_equal(pool.submit(double, a).result(60), 2 * a)
+            assert not waits.done()
+        np.testing.assert_array_equal(waits.result(60), np.diag([1.0, 0.5]))
