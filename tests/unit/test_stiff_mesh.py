@@ -127,3 +127,29 @@ def test_a_particle_that_is_lost_harms_no_other():
     w, ok = jax.vmap(solver)({"r": jnp.array([1.0, jnp.nan, jnp.inf])})
     assert ok.tolist() == [True, False, False]
     assert np.isfinite(w).all()
+
+
+def test_what_is_measured_is_right_though_it_is_tiny_beside_the_rest():
+    """A wave of 1e-9 of the substances around it, in a model that is stiff."""
+
+    def rhs(t, u, p):
+        bound = p["fast"] * (u[0] - u[1])
+        return [-bound, bound, p["k"] * u[3], -p["k"] * u[2]]
+
+    model = pcuq.ODEModel(
+        rhs,
+        [2.0, 0.0, 0.0, 1e-9],
+        {"fast": pcuq.Parameter("log"), "k": pcuq.Parameter("log")},
+        outputs=["wave"],
+        observe=lambda t, u, p: [u[2]],
+    )
+    values = {"fast": np.full(4, 1e7), "k": np.array([5.0, 10.0, 20.0, 20.0])}
+    exact = 1e-9 * np.sin(values["k"][:, None] * X)
+    solver = model.solver(X, values, tolerance=1e-3)
+    assert solver.describe()["method"] == "mesh" and solver.describe()["stiff"]
+    w, ok = jax.vmap(solver)(values)
+    assert ok.all()
+    np.testing.assert_allclose(w[:, :, 0], exact, atol=2e-12)
+    tight, fine = model.solve_tightly(X, values, 1e-8)
+    assert fine.all()
+    np.testing.assert_allclose(tight[:, :, 0], exact, atol=1e-13)

@@ -44,7 +44,10 @@ SURVEY_STEPS = 8192
 # With more, the matrices of a stiff mesh cost more than adaptive steps, which factor them seldom.
 MOST_STIFF_STATES = 40
 ROUNDS = 8
-SMALLEST = 1e-3
+# A magnitude that errors are held against, relative to the largest: see `_bearable`.
+STRICT, LENIENT = 1e-9, 1e-3
+NEARLY_ALL = 0.8
+FLOORS = {"explicit": (0.0,), "implicit": (STRICT, 1e-6, LENIENT)}
 # Any finer, and rounding errors keep Newton's iteration from converging in some solves.
 FINEST_IMPLICIT = 1e-9
 SURVEYORS = "_surveyors"  # where a model keeps them
@@ -133,18 +136,21 @@ def tightly(model: ODEModel, x: np.ndarray, values: dict[str, Any], rtol: float)
     """(outputs (R, n, d), fine (R,)) with adaptive steps: if one method fails, by the other."""
     rough, quick, patient = 1e-6, surveyor_of(model, x, SURVEY_STEPS), surveyor_of(model, x)
     first = quick(values, "explicit", rough)
-    explicit = [(quick, "explicit"), (patient, "explicit")]
-    implicit = [(quick, "implicit"), (patient, "implicit")]
-    ways, stiff = [*explicit, *implicit], _if_stiff(quick, values, first, rough)
+    explicit = [(survey, "explicit", rtol, 0.0) for survey in (quick, patient)]
+    implicit = [(survey, "implicit", rtol, STRICT) for survey in (quick, patient)]
+    # Where rounding errors forbid so much, better all states less well than some not at all.
+    last = [(quick, "implicit", accuracy, STRICT) for accuracy in (1e2 * rtol, 1e4 * rtol)]
+    last += [(survey, "implicit", rtol, LENIENT) for survey in (quick, patient)]
+    ways, stiff = [*explicit, *implicit, *last], _if_stiff(quick, values, first, rough)
     if stiff is not None:
         # The magnitudes are those of solves that succeed, and the first ones may have failed.
-        first, ways = stiff, [*implicit, *explicit]
+        first, ways = stiff, [*implicit, *explicit, *last]
     outputs, fine = np.array(first.outputs), np.zeros_like(first.fine)
-    for survey, method in ways:
+    for survey, method, accuracy, floor in ways:
         # With patience only what was solved roughly: the rest would hold up all, in vain.
         due = ~fine & first.fine if survey is patient else ~fine
         if due.any():
-            found = survey(values, method, rtol, _bearable(first.scale, method))
+            found = survey(values, method, accuracy, _bearable(first.scale, floor))
             outputs = np.where(fine[:, None, None], outputs, found.outputs)
             fine = fine | found.fine
     return outputs, fine
@@ -202,7 +208,11 @@ def choose(
             tolerance = max(tolerance, FINEST_IMPLICIT)
     fine = first.fine if first.fine.any() else np.ones_like(first.fine)
     scale = np.median(first.scale[fine], axis=0)
-    scale = _bearable(scale, method)
+    if method == "implicit":
+        floor = LENIENT
+        if representatives is not None:
+            _, floor = _strictly(survey, values, method, tolerance, first)
+        scale = _bearable(scale, floor)
     info = {"representatives": len(fine), "failed": int(np.sum(~first.fine))}
     return adaptive.AdaptiveSolver(model, segments, method, tolerance, scale, mode, info)
 
@@ -212,7 +222,7 @@ def accurate(surveyor: Surveyor, values: dict[str, Any], rtol: float) -> Survey:
     for accuracy, method in itertools.product((rtol, 1e2 * rtol, 1e4 * rtol), adaptive.METHODS):
         first = surveyor(values, method, 1e-6)
         if first.fine.all():
-            last = surveyor(values, method, accuracy, _bearable(first.scale, method))
+            last, _ = _strictly(surveyor, values, method, accuracy, first)
             if last.fine.all():
                 return last
     raise ComputationError(
@@ -221,15 +231,23 @@ def accurate(surveyor: Surveyor, values: dict[str, Any], rtol: float) -> Survey:
     )
 
 
-def _bearable(scale: np.ndarray, method: str) -> np.ndarray:
+def _strictly(survey: Surveyor, values, method: str, rtol: float, first: Survey):
+    """(solves, floor of magnitudes) with the least floor at which nearly all succeed."""
+    for floor in FLOORS[method]:
+        found = survey(values, method, rtol, _bearable(first.scale, floor))
+        if np.sum(first.fine & found.fine) >= NEARLY_ALL * np.sum(first.fine):
+            break
+    return found, floor
+
+
+def _bearable(scale: np.ndarray, floor: float) -> np.ndarray:
     """The magnitudes that errors are held against.
 
-    In a stiff model tiny states are fast ones that follow the others: to hold them to their own
-    magnitude takes an implicit method many times the steps, down to rounding errors.
+    In a stiff model many tiny states are fast ones that follow the others: to hold them to their
+    own magnitude takes an implicit method many times the steps, down to rounding errors. Others
+    are what is measured, and solves that ignore them are wrong: the floor is as low as can be.
     """
-    if method == "explicit":
-        return scale
-    return np.maximum(scale, SMALLEST * np.max(scale, axis=-1, keepdims=True))
+    return np.maximum(scale, floor * np.max(scale, axis=-1, keepdims=True))
 
 
 def _as_values(model: ODEModel, representatives: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -271,7 +289,7 @@ def _find_mesh(
         return None
     method = "implicit" if stiff else "explicit"
     accuracy = min((1e-2 if stiff else 1e-3) * tolerance, 1e-6 if stiff else 1e-7)
-    truth = survey(values, method, accuracy, _bearable(first.scale, method))
+    truth, _ = _strictly(survey, values, method, accuracy, first)
     fine = first.fine & truth.fine
     kept = fine & ~_much_harder(first.steps, fine)
     if not kept.any():
@@ -288,11 +306,12 @@ def _find_mesh(
         with np.errstate(all="ignore"):
             apart = np.max(np.abs(found - truth.outputs[kept]), axis=1)
         each = np.max(apart / unit, axis=1)
-        # The wildest one in a hundred does not count: what a fit keeps is verified after it.
-        error = np.quantile(np.where(np.isfinite(each), each, np.inf), 0.99, method="lower")
+        # The wildest few in a hundred do not count: what a fit keeps is verified after it.
+        counted = 0.97 if stiff else 0.99
+        error = np.quantile(np.where(np.isfinite(each), each, np.inf), counted, method="lower")
         return float(error)
 
-    density = [_density(s, t[kept]) for s, t in zip(segments, first.times, strict=True)]
+    density = [_density(s, t[kept], stiff) for s, t in zip(segments, first.times, strict=True)]
     best = _search(segments, density, error_on, tolerance, stiff)
     if best is None:
         return None
@@ -310,6 +329,7 @@ def _find_mesh(
 def _search(segments, density, error_on, tolerance, stiff: bool):
     """Scale the density until the error is just below the tolerance."""
     power = 1 / (4 if stiff else 5)  # of the method's order
+    near_enough = 1 / (6 if stiff else 30)  # steps with linear systems are worth saving
     fewest = mesh.count(_place(segments, density, 0.0, stiff))
     factor, best, too_coarse = 1.0, None, False
     for _ in range(ROUNDS):
@@ -320,7 +340,7 @@ def _search(segments, density, error_on, tolerance, stiff: bool):
         error = error_on(grids)
         if error <= tolerance:
             best = (grids, error)
-            if too_coarse or error > tolerance / 30 or steps == fewest:
+            if too_coarse or error > near_enough * tolerance or steps == fewest:
                 break
         else:
             too_coarse = True
@@ -341,18 +361,24 @@ def _much_harder(steps: np.ndarray, fine: np.ndarray) -> np.ndarray:
     return steps > MUCH_HARDER * np.quantile(steps[fine], 0.9, method="lower")
 
 
-def _density(segment: Segment, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes t and ∫ from the start to t of the largest 1/h over representatives."""
+def _density(segment: Segment, times: np.ndarray, stiff: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Nodes t and ∫ from the start to t of the largest 1/h over representatives.
+
+    In stiff models, whose fast parts come at times of their own, the root mean square does with
+    far fewer steps: a method that is stable there needs no short steps for what is over.
+    """
     if segment.end <= segment.start:
         return np.array([segment.start]), np.zeros(1)
     ends = [np.concatenate([[segment.start], row[np.isfinite(row)]]) for row in times]
     nodes = np.unique(np.concatenate([*ends, [segment.end]]))
     middles = 0.5 * (nodes[1:] + nodes[:-1])
-    largest = np.zeros(len(middles))
+    total = np.zeros(len(middles))
     for row in ends:
         index = np.clip(np.searchsorted(row, middles), 1, len(row) - 1)
-        largest = np.maximum(largest, 1.0 / (row[index] - row[index - 1]))
-    return nodes, np.concatenate([[0.0], np.cumsum(largest * np.diff(nodes))])
+        density = 1.0 / (row[index] - row[index - 1])
+        total = total + density**2 / len(ends) if stiff else np.maximum(total, density)
+    steps = (np.sqrt(total) if stiff else total) * np.diff(nodes)
+    return nodes, np.concatenate([[0.0], np.cumsum(steps)])
 
 
 def _place(segments, density, factor: float, stiff: bool) -> tuple[mesh.Grid, ...]:

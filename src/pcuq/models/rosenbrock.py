@@ -49,23 +49,49 @@ COUPLINGS = (
 
 def step(f: Callable[[Any, Array], Array], u: Array, times: Array, h: Array) -> Array:
     """One step of length h, with stages at `times`."""
-    jacobian = jax.jacfwd(lambda u: f(times[0], u))(u)
-    slope, in_time = jax.jvp(lambda t: f(t, u), (times[0],), (jnp.ones_like(times[0]),))
+
+    def first(u):
+        return f(times[0], u)
+
+    jacobian = jax.lax.stop_gradient(jax.jacfwd(first)(u))
     inverse = _inverse(jnp.eye(len(u)) / (GAMMA * h) - jacobian)
+
+    def times_w(k):
+        return k / (GAMMA * h) - jax.jvp(first, (u,), (k,))[1]
+
+    def solve(b):
+        # Differentiated as W dk = db − dW k, which needs no derivative of the whole inverse.
+        return jax.lax.custom_linear_solve(
+            times_w, b, lambda _, b: inverse @ b, lambda _, b: inverse.T @ b
+        )
+
+    slope, in_time = jax.jvp(lambda t: f(t, u), (times[0],), (jnp.ones_like(times[0]),))
     k: list[Array] = []
     at = u
     for i, (position, coupling) in enumerate(zip(POSITIONS, COUPLINGS, strict=True)):
         if i > 0:
             at = u + _combine(position, k)
             slope = f(times[i], at) + _combine(coupling, k) / h
-        k.append(inverse @ (slope + (h * TIME[i]) * in_time if TIME[i] else slope))
+        k.append(solve(slope + (h * TIME[i]) * in_time if TIME[i] else slope))
     return at + k[-1]
 
 
 def _inverse(matrix: Array) -> Array:
-    """Rows are brought to one magnitude first: states may differ by many orders of it."""
-    size = jax.lax.stop_gradient(jnp.max(jnp.abs(matrix), axis=1))
-    return jnp.linalg.inv(matrix / size[:, None]) / size[None, :]
+    """By Gauss and Jordan, with pivots on the diagonal.
+
+    There 1/(γ h) and what decays add up, and a mesh is tried against accurate solves before it is
+    used. LAPACK takes longer for matrices this small, and two threads that call it through JAX can
+    wait for each other for ever.
+    """
+    number = jnp.arange(len(matrix))
+    for j in range(len(matrix)):
+        here = number == j
+        row = jnp.where(here, 1.0, matrix[j]) / matrix[j, j]
+        rest = (
+            jnp.where(here[None], 0.0, matrix) - jnp.where(here, 0.0, matrix[:, j])[:, None] * row
+        )
+        matrix = jnp.where(here[:, None], row, rest)
+    return matrix
 
 
 def _combine(coefficients: tuple[float, ...], k: list[Array]) -> Array:
