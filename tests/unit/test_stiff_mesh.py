@@ -129,6 +129,7 @@ def test_a_particle_that_is_lost_harms_no_other():
     assert np.isfinite(w).all()
 
 
+@pytest.mark.slow
 def test_what_is_measured_is_right_though_it_is_tiny_beside_the_rest():
     """A wave of 1e-9 of the substances around it, in a model that is stiff."""
 
