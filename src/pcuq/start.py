@@ -28,8 +28,8 @@ from pcuq.models.external import ExternalModel
 from pcuq.problem import Predictor, Problem
 
 STARTS = 24  # of either kind, the best of SURVEYED prior draws by the likelihood that they climb
-# A fit whose phase must match is a small target: with 256 draws, one Lotka–Volterra data set in
-# three was begun beside it. A simulator outside of JAX is asked less often.
+# A fit whose phase must match is a small target, which a few hundred draws miss. A simulator
+# outside of JAX is dearer, and asked less often.
 SURVEYED, SURVEYED_OUTSIDE = 2048, 256
 AT_ONCE = 256
 TEMPERING = (30.0, 10.0, 3.0, 1.0)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pcuq import start as starting
 from pcuq.start import starting_fit
 from pcuq.zoo import lotka_volterra
 
@@ -13,3 +14,10 @@ def test_the_best_fit_is_found_though_its_phase_must_match(seed):
     """Data sets for which ascents from the best of 256 prior draws ended 4000 nats below."""
     start = starting_fit(lotka_volterra.problem(seed, misspecified=False))
     np.testing.assert_allclose(start.best, [-2.0, -4.0], atol=0.15)
+
+
+@pytest.mark.slow
+def test_fewer_draws_would_miss_it(monkeypatch):
+    monkeypatch.setattr(starting, "SURVEYED", 256)
+    start = starting_fit(lotka_volterra.problem(2, misspecified=False))
+    assert np.max(np.abs(start.best - [-2.0, -4.0])) > 0.5

@@ -221,11 +221,13 @@ def test_an_event_that_widens_a_compartment_keeps_amounts(tmp_path):
 
 
 def test_a_package_that_is_only_declared_does_no_harm(tmp_path):
-    load(tmp_path, decay(packages=COMP))
+    found = load(tmp_path, decay(packages=COMP)).simulate(TIMES)["S1"]
+    np.testing.assert_allclose(found, 2 * np.exp(-0.7 * TIMES), rtol=1e-8)
 
 
 def test_a_function_without_a_body_does_no_harm_until_it_is_called(tmp_path):
-    load(tmp_path, decay(functions=EMPTY))
+    found = load(tmp_path, decay(functions=EMPTY)).simulate(TIMES)["S1"]
+    np.testing.assert_allclose(found, 2 * np.exp(-0.7 * TIMES), rtol=1e-8)
 
 
 def test_fitted_parameters_reach_initial_assignments(tmp_path):

@@ -129,6 +129,17 @@ def test_a_particle_that_is_lost_harms_no_other():
     assert np.isfinite(w).all()
 
 
+@pytest.mark.parametrize("size", [1, 3, 9])
+def test_the_inverse_is_that_of_lapack_where_decay_lies_on_the_diagonal(size):
+    """As W of a chain of reactions: magnitudes of twelve orders, columns that sum to 1/(γ h)."""
+    rates = 10.0 ** np.random.default_rng(size).uniform(-6, 6, (size, size))
+    rates = rates * (1 - np.eye(size))
+    w = np.diag(4.0 + rates.sum(axis=0)) - rates
+    found = np.asarray(rosenbrock._inverse(jnp.asarray(w)))
+    np.testing.assert_allclose(found @ w, np.eye(size), atol=1e-6)
+    np.testing.assert_allclose(found, np.linalg.inv(w), rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_what_is_measured_is_right_though_it_is_tiny_beside_the_rest():
     """A wave of 1e-9 of the substances around it, in a model that is stiff."""

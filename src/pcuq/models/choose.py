@@ -306,9 +306,8 @@ def _find_mesh(
         with np.errstate(all="ignore"):
             apart = np.max(np.abs(found - truth.outputs[kept]), axis=1)
         each = np.max(apart / unit, axis=1)
-        # The wildest few in a hundred do not count: what a fit keeps is verified after it.
-        counted = 0.97 if stiff else 0.99
-        error = np.quantile(np.where(np.isfinite(each), each, np.inf), counted, method="lower")
+        # The wildest one in a hundred does not count: what a fit keeps is verified after it.
+        error = np.quantile(np.where(np.isfinite(each), each, np.inf), 0.99, method="lower")
         return float(error)
 
     density = [_density(s, t[kept], stiff) for s, t in zip(segments, first.times, strict=True)]
