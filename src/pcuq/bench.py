@@ -11,6 +11,7 @@ a time says little without it. `gradient_memory_kb` is what the program of one g
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import resource
@@ -107,7 +108,7 @@ def measure(
 ) -> dict[str, float]:
     """One gradient and one MALA iteration of N particles, and what they cost to compile."""
     noise = np.random.default_rng(0).normal(size=(particles, len(start.best)))
-    thetas = start.best + noise @ np.linalg.cholesky(3 * start.covariance).T
+    thetas = start.scattered(noise, math.sqrt(3))
     some = thetas[:REPRESENTATIVES]
     mode = derivative_mode(problem)
     predictor = problem.predictor(some, mode=mode, tolerance=MESH_TOLERANCE)

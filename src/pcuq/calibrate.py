@@ -172,7 +172,7 @@ def _bayes_spread(objective: Objective, start: Start, seed: int) -> float:
     sampler = ParallelEnsemble(density, problem.parameters)
     crew = Crew(sampler, 1, seed, BAYES_ITERATIONS)
     noise = np.asarray(jax.random.normal(jax.random.key(seed), (CHAINS, len(start.best))))
-    thetas = start.best + noise @ np.linalg.cholesky(start.covariance).T
+    thetas = start.scattered(noise)
     counts = (BAYES_ITERATIONS // 8, BAYES_ITERATIONS // 4, BAYES_ITERATIONS // 2)
     draw = crew.in_stages(thetas[None, None], counts, np.full(1, -0.5), sampler.shaped_by)
     return spread(draw.theta.reshape(-1, draw.theta.shape[-1]))

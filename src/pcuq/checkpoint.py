@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import re
 import shutil
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pcuq._files import write_whole
 from pcuq.errors import ComputationError, InputError
 
 FORMAT = 2
@@ -186,18 +186,9 @@ def _keep(folder: Path, files: dict[str, dict[str, np.ndarray]]) -> None:
 
 
 def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    beside = path.with_name(path.name + ".new")
-    try:
-        packed = io.BytesIO()
-        np.savez(packed, **arrays)  # pyright: ignore[reportArgumentType]: names are strings
-        with beside.open("wb") as file:
-            file.write(packed.getbuffer())
-            file.write(hashlib.sha256(packed.getbuffer()).digest())
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)  # pyright: ignore[reportArgumentType]: names are strings
+    write_whole(path, packed.getvalue() + hashlib.sha256(packed.getbuffer()).digest())
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

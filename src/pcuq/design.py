@@ -138,6 +138,12 @@ def make_design(data: Data, kernel: Kernel, points: Points, static_scale: np.nda
     )
 
 
+def similarities_of(a: np.ndarray, b: np.ndarray, lengthscale: float) -> np.ndarray:
+    """k_X of covariates (…, k), ℓ_X > 0; rest, at time inf, is near to itself alone."""
+    apart = np.where(a == b, 0.0, a - np.where(a == b, 0.0, b))
+    return np.exp(-(apart**2).sum(axis=-1) / (2 * lengthscale**2))
+
+
 def _neighbours(group_a, x_a, group_b, x_b, lengthscale: float):
     """All (a, b) with k_X > 0, and k_X: within a group, at equal x where the lengthscale is 0."""
     lefts, rights, similarities = [], [], []
@@ -154,11 +160,7 @@ def _neighbours(group_a, x_a, group_b, x_b, lengthscale: float):
         if lengthscale == 0:
             similarity = np.ones(len(left))
         else:
-            a, b = x_a[left], x_b[right]
-            # Rest, at time inf, is near to itself alone.
-            apart = np.where(a == b, 0.0, a - np.where(a == b, 0.0, b))
-            distance2 = (apart**2).sum(axis=1)
-            similarity = np.exp(-distance2 / (2 * lengthscale**2))
+            similarity = similarities_of(x_a[left], x_b[right], lengthscale)
         lefts.append(left)
         rights.append(right)
         similarities.append(similarity)

@@ -75,6 +75,8 @@ def make_embedding(
     for columns in of_kind.values():
         # To a part, outputs with noise of another kind are as if they were missing.
         mask = design.mask & np.isin(design.columns, columns)
+        if not mask.any() and len(of_kind) > 1:
+            continue
         own = setting._replace(design=design._replace(mask=mask))
         parts.append(_strategy(noises[columns[0]], own, force))
     return parts[0] if len(parts) == 1 else ByOutput(setting, parts)

@@ -43,7 +43,7 @@ from pcuq.sharded import ShardedObjective
 from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
 from pcuq.start import representatives as representatives_of
 from pcuq.sweep import spread
-from pcuq.trust import converged, convergence, verdict
+from pcuq.trust import converged, convergence, settled, verdict
 from pcuq.verify import SolverCheck, check_solver
 
 REFINEMENTS = 2
@@ -204,7 +204,7 @@ def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:
         return np.stack([starting_particles(problem, start, rng, count) for rng in rngs])
     # Baselines have one mode that matters: begin around the best fit, over-dispersed.
     noise = rngs[0].normal(size=(1, count, len(start.best)))
-    return start.best + 2.0 * noise @ np.linalg.cholesky(start.covariance).T
+    return start.scattered(noise, 2.0)
 
 
 def _objective(problem: Problem, predictor, lengthscale, mode) -> Objective:
@@ -263,6 +263,8 @@ def _run(
         resume=resume,
         enough=lambda theta: converged(settings, np.moveaxis(theta, 0, 1)),
         rounds=settings.rounds,
+        settled=lambda theta: settled(settings, np.moveaxis(theta, 0, 1)),
+        stages=settings.stages,
     )
 
 

@@ -54,6 +54,11 @@ class Noise:
                 f"`transform` of noise needs one of {', '.join(TRANSFORMS)}: "
                 f"got {self.transform!r}."
             )
+        if self.discrete and self.transform != "identity":
+            raise InputError(
+                f"counts have no transform, which {type(self).__name__} was given "
+                f"({self.transform!r}): leave it out, or use continuous noise."
+            )
 
     def forward(self, y):
         """g(y): to the scale on which the noise is additive and kernels act."""

@@ -10,6 +10,7 @@ file and used for other data of the same model and design.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Callable
@@ -23,6 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from pcuq import misfit, refits, runs
+from pcuq._files import write_whole
 from pcuq._given import check_file
 from pcuq._program import Program
 from pcuq.errors import ComputationError, InputError
@@ -71,8 +73,9 @@ class Null:
         }
         arrays = {f"figure-{name}": value for name, value in self.figures._asdict().items()}
         arrays |= {name: getattr(self, name) for name in ARRAYS}
-        with Path(path).open("wb") as file:
-            np.savez_compressed(file, said=np.array(json.dumps(said)), **arrays)
+        packed = io.BytesIO()
+        np.savez_compressed(packed, said=np.array(json.dumps(said)), **arrays)
+        write_whole(Path(path), packed.getvalue())
 
 
 ARRAYS = ("theta", "outputs", "representatives", "lengthscale")

@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Float
 
 from pcuq._program import Program
 from pcuq._x64 import x64, x64_gradient
+from pcuq.design import similarities_of
 from pcuq.embedding import Embedding, make_embedding
 from pcuq.errors import InputError
 from pcuq.likelihood import known_scale, point, predictions
@@ -94,9 +95,8 @@ class Objective:
                     factors = np.where(mask[i, None], np.asarray(kernel.profile(r)), 1.0)
                     values = np.prod(factors, axis=-1)
                     if kernel.lengthscale_x > 0:
-                        apart = design.x[i, None] - design.x[None, members]
-                        squares = np.sum((apart / kernel.lengthscale_x) ** 2, axis=-1)
-                        values = values * np.exp(-squares / 2)
+                        x = design.x[i, None], design.x[None, members]
+                        values = values * similarities_of(*x, kernel.lengthscale_x)
                     total += values.sum()
         return float(total) / len(y) ** 2
 

@@ -380,7 +380,9 @@ def _covariates(problem: Problem, x: ArrayLike | None) -> Array | None:
     if x is None:
         return None
     points = np.atleast_1d(as_numbers("x", x))
-    if points.ndim > 2 or points.size == 0 or not np.isfinite(points).all():
+    # The time inf is rest, which only a model in time can come to.
+    most = points <= np.inf if hasattr(problem.model, "t0") else points < np.inf
+    if points.ndim > 2 or points.size == 0 or not (most & (points > -np.inf)).all():
         raise InputError(
             f"`x` needs finite covariates, (n,) or (n, k) with n ≥ 1: got shape {points.shape}."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -240,13 +241,10 @@ def check_problem(given: Any) -> Problem:
 
 
 def _describe(prior) -> tuple:
-    """A prior's name and numbers."""
-    numbers = {
-        name: np.asarray(getattr(prior, name)).astype(np.float32).tolist()
-        for name in prior.arg_constraints
-        if hasattr(prior, name)
-    }
-    return type(prior).__name__, sorted(numbers.items())
+    """What a prior is made of: names of classes, those of a truncated one's parts too; numbers."""
+    numbers, structure = jax.tree.flatten(prior)
+    names = re.findall(r"CustomNode\((\w+)", str(structure))
+    return names, [np.asarray(number, np.float32).tolist() for number in numbers]
 
 
 class Scale:

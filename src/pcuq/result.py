@@ -12,7 +12,6 @@ import errno
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ import numpy as np
 import xarray as xr
 
 from pcuq import diagnostics
+from pcuq._files import write_whole
 from pcuq._given import check_file
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
@@ -125,24 +125,14 @@ class Fit:
     def save(self, path: str | os.PathLike) -> Path:
         """Write netCDF; the file is complete or not there at all."""
         path = Path(path)
+        # In memory first: HDF5 may crash the process later when a disk was full under it.
+        content = bytes(self.tree.to_netcdf(engine="h5netcdf"))
         try:
-            handle, scratch = tempfile.mkstemp(suffix=".nc", dir=path.parent)
+            write_whole(path, content + _trailer(content))
         except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}.") from None
-        os.close(handle)
-        try:
-            # In memory first: HDF5 may crash the process later when a disk was full under it.
-            content = bytes(self.tree.to_netcdf(engine="h5netcdf"))
-            Path(scratch).write_bytes(content + _trailer(content))
-            os.replace(scratch, path)
-        except OSError as error:
-            Path(scratch).unlink(missing_ok=True)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
             kind = ComputationError if full else InputError
             raise kind(f"{path} cannot be written: {error.strerror or error}.") from None
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
         return path
 
     def __repr__(self) -> str:

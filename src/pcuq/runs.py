@@ -49,7 +49,7 @@ class _Runs:
         """Positions of the last stage, oldest first."""
         crew, p = self._crew.another(seed), len(start.best)
         noise = np.asarray(jax.random.normal(jax.random.key(seed), (PARTICLES, p)))
-        thetas = start.best + self.width * noise @ np.linalg.cholesky(start.covariance).T
+        thetas = start.scattered(noise, self.width)
 
         moves = self.moves(start)
 

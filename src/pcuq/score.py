@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcuq import scores
+from pcuq._files import finite
 from pcuq._given import check_seed, whole_number
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
@@ -160,7 +161,7 @@ class Scores:
 
     def to_json(self, path: str | Path | None = None, by: str = "observable") -> str:
         """The same as text, written to `path` where one is given; null where it is no number."""
-        text = json.dumps(_finite(self.to_dict(by)), indent=2, ensure_ascii=False)
+        text = json.dumps(finite(self.to_dict(by)), indent=2, ensure_ascii=False)
         if path is not None:
             Path(path).write_text(text + "\n", encoding="utf-8")
         return text
@@ -206,11 +207,3 @@ class Scores:
 
     def __repr__(self) -> str:
         return f"Scores of {', '.join(self.methods)}\n{self.table().to_string()}"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value

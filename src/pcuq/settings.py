@@ -28,6 +28,7 @@ LENGTHS = {
 }
 BAYES_CHAINS = 4
 MOST_ROUNDS = 5
+MOST_STAGES = 20
 
 
 class Settings(NamedTuple):
@@ -44,6 +45,7 @@ class Settings(NamedTuple):
     thin: int
     seed: int
     rounds: int = 0  # how often the draws may be doubled
+    stages: int = 0  # how often the warm-up may be made longer
     pair_batch: int | None = None  # others that repel a particle in one step of the flow
     devices: int | None = None  # over which the particles of a system are spread
 
@@ -110,6 +112,7 @@ def make_settings(
         draws=lengths[1],
         thin=lengths[2],
         rounds=rounds,
+        stages=MOST_STAGES if rounds and sampler == "ensemble" else 0,
         seed=seed,
         pair_batch=pair_batch,
         devices=devices,

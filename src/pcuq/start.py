@@ -50,6 +50,10 @@ class Start(NamedTuple):
     def best(self) -> np.ndarray:
         return self.thetas[0]
 
+    def scattered(self, noise: Float[np.ndarray, "*K p"], width: float = 1.0) -> np.ndarray:
+        """Standard normal numbers as points about the best one, `width` sds apart."""
+        return self.best + width * noise @ np.linalg.cholesky(self.covariance).T
+
 
 @x64
 def starting_fit(problem: Problem, seed: int = 0) -> Start:
@@ -90,7 +94,7 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
     posterior = np.where(np.isfinite(posterior), posterior, -np.inf)
     order = np.argsort(-posterior, kind="stable")
     order = order[np.isfinite(posterior[order])]
-    return Start(ends[order], posterior[order], np.linalg.inv(curvature[order[0]]))
+    return Start(ends[order], posterior[order], _inverse(curvature[order[0]]))
 
 
 def climber(problem: Problem, predictor: Predictor):
@@ -102,9 +106,17 @@ def climber(problem: Problem, predictor: Predictor):
         ends, posterior, curvature = map(np.asarray, climb(np.asarray(thetas), y))
         posterior = np.where(np.isfinite(posterior), posterior, -np.inf)
         order = np.argsort(-posterior, kind="stable")
-        return Start(ends[order], posterior[order], np.linalg.inv(curvature[order[0]]))
+        return Start(ends[order], posterior[order], _inverse(curvature[order[0]]))
 
     return climb_from
+
+
+def _inverse(curvature: Float[np.ndarray, "p p"]) -> Float[np.ndarray, "p p"]:
+    """A covariance, positive definite whatever rounding errors there are."""
+    covariance = np.linalg.inv(curvature)
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    values = np.maximum(values, 1e-12 * values[-1])
+    return (vectors * values) @ vectors.T
 
 
 def noise_at_starting_fit(problem: Problem) -> np.ndarray:
@@ -119,7 +131,7 @@ def noise_at_starting_fit(problem: Problem) -> np.ndarray:
             here = design.mask & (design.columns == column)
             counts = np.broadcast_to(design.counts[:, None], here.shape)[here]
             sd = np.asarray(noise.sd(jnp.asarray(w[here]), jnp.asarray(s[here])))
-            medians.append(np.median(np.repeat(sd, counts)))
+            medians.append(np.median(np.repeat(sd, counts)) if here.any() else 1.0)
     return np.array(medians)
 
 
@@ -220,12 +232,11 @@ def starting_particles(
     """Most particles at the best fit, some at other optima, some drawn from the prior."""
     near = round(0.6 * count)
     elsewhere = round(0.15 * count)
-    chol = np.linalg.cholesky(start.covariance + 1e-12 * np.eye(len(start.best)))
-    spread = 3.0 * rng.normal(size=(near, len(start.best))) @ chol.T
+    scattered = start.scattered(rng.normal(size=(near, len(start.best))), 3.0)
     others = rng.integers(len(start.thetas), size=elsewhere)
     key = jax.random.key(rng.integers(2**32))
     prior = problem.parameters.draws(key, count - near - elsewhere)
-    return np.concatenate([start.best + spread, start.thetas[others], prior])
+    return np.concatenate([scattered, start.thetas[others], prior])
 
 
 def representatives(

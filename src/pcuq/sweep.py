@@ -53,7 +53,7 @@ def sweep(objective: Objective, start: Start, lams: np.ndarray, seed: int) -> It
     """One particle system at each λ, smallest first."""
     crew = Crew(Ensemble(objective, float(lams[0])), 1, seed, max(BLOCKS))
     noise = np.asarray(jax.random.normal(jax.random.key(seed), (PARTICLES, len(start.best))))
-    thetas = start.best + 3.0 * noise @ np.linalg.cholesky(start.covariance).T
+    thetas = start.scattered(noise, 3.0)
     pool, log_steps = thetas[None, None], np.full(1, -2.0)
     best = float(objective.data_terms_of_many(start.best[None])[0])
     for number, lam in enumerate(lams):

@@ -8,6 +8,7 @@ from pcuq import diagnostics
 from pcuq.settings import Settings
 
 GOOD_RHAT = 1.05
+SETTLED_RHAT = 1.2  # systems that are farther apart are still on their way
 GOOD_ESS = 100
 # What draws may differ from the exact Q_n by, in sds of the mean and in mass: what the sampler is
 # held to on Lotka–Volterra. Twice the error of the comparison comes on top.
@@ -25,11 +26,21 @@ def convergence(settings: Settings, theta: np.ndarray) -> dict[str, float]:
         "rhat_max": of_paths,
     }
     if settings.systems > 1:
-        over = [diagnostics.rhat_over_systems(theta.mean(axis=2))]
-        if settings.particles > 1:
-            over.append(diagnostics.rhat_over_systems(theta.std(axis=2)))
-        found["rhat_max"] = float(np.max(over))
+        found["rhat_max"] = _over_systems(theta)
     return found
+
+
+def _over_systems(theta: np.ndarray) -> float:
+    """The largest R-hat of an ensemble's mean or sd."""
+    over = [diagnostics.rhat_over_systems(theta.mean(axis=2))]
+    if theta.shape[2] > 1:
+        over.append(diagnostics.rhat_over_systems(theta.std(axis=2)))
+    return float(np.max(over))
+
+
+def settled(settings: Settings, theta: np.ndarray) -> bool:
+    """Whether systems (S, T, N, p) have come to where they stay, as far as can be told."""
+    return settings.systems < 2 or _over_systems(theta) < SETTLED_RHAT
 
 
 def converged(settings: Settings, theta: np.ndarray) -> bool:

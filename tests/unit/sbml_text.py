@@ -64,8 +64,8 @@ def reaction(name, formula, reactants=None, products=None, local="", more=""):
     return f'<reaction id="{name}" reversible="false" {more}>{sides}{law}</reaction>'
 
 
-def event(name, trigger, assign, delay=None, level=3):
-    extra = ' initialValue="true" persistent="true"' if level == 3 else ""
+def event(name, trigger, assign, delay=None, level=3, persistent="true"):
+    extra = f' initialValue="true" persistent="{persistent}"' if level == 3 else ""
     values = ' useValuesFromTriggerTime="true"' if level == 3 else ""
     wait = "" if delay is None else f"<delay>{math(delay)}</delay>"
     changes = "".join(

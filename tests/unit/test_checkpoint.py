@@ -77,13 +77,16 @@ def test_a_whole_run_with_a_checkpoint_is_unchanged_and_can_be_packed_again(whol
 def test_a_run_that_had_to_be_lengthened_goes_on_too(tmp_path, monkeypatch):
     monkeypatch.setitem(settings_module.LENGTHS, "ensemble", (60, 40, 1))
     monkeypatch.setattr(settings_module, "MOST_ROUNDS", 2)
+    monkeypatch.setattr(settings_module, "MOST_STAGES", 1)
     monkeypatch.setattr(trust, "GOOD_ESS", 1e9)
+    monkeypatch.setattr(trust, "SETTLED_RHAT", 0.0)
     settings = {k: v for k, v in SETTINGS.items() if k not in ("warmup", "draws", "thin")}
     expected = pcuq.fit(line(), **settings)
     figures = json.loads(expected.tree.attrs["diagnostics"])
-    assert figures["iterations"] == 60 + 40 + 80 + 160 and figures["thin"] == 4
+    assert figures["iterations"] == 60 + 30 + 40 + 80 + 160 and figures["thin"] == 4
     assert expected.tree["posterior"].sizes["draw"] == 20 + 40  # of the last two rounds
-    for share in (0.25, 0.45, 0.8):  # of 320: in the first, the second and the third round
+    # Of 370: in the longer warm-up, and in the first, the second and the third round.
+    for share in (0.2, 0.3, 0.5, 0.8):
         with pytest.raises(CutError):
             pcuq.fit(line(), **settings, checkpoint=tmp_path / "run", progress=cut_at(share))
         found = pcuq.fit(line(), **settings, checkpoint=tmp_path / "run", resume=True)

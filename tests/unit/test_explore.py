@@ -39,7 +39,11 @@ def decay() -> pcuq.Problem:
         outputs=["drug"],
     )
     x = np.linspace(0, 4, 9)
-    return pcuq.Problem(model, pcuq.Data(np.exp(-x), x, noise=0.1))
+    y = np.concatenate([np.exp(-x), np.exp(-3 * x)])
+    condition = ["plain"] * 9 + ["quick"] * 9
+    data = pcuq.Data(y, np.tile(x, 2), noise=0.1, condition=condition)
+    quick = {"plain": None, "quick": pcuq.Intervention(set={"speed": 3.0})}
+    return pcuq.Problem(model, data, conditions=quick)
 
 
 def test_factors_do_what_interventions_do(engine):
@@ -50,16 +54,17 @@ def test_factors_do_what_interventions_do(engine):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("condition", ["plain", "quick"])
 @pytest.mark.parametrize("at", [None, 1.5])
-def test_an_ode_answers_as_predict_does_also_from_a_time_on(at):
+def test_an_ode_answers_as_predict_does_also_from_a_time_on(at, condition):
     problem = decay()
     objective = Objective(problem, predictor=problem.predictor(jnp.zeros((1, 2))))
     fit = made_fit(problem, "pcuq", 0.1, centre=[0.0, 0.0], curves=False, objective=objective)
-    engine = Engine([fit])
+    engine = Engine([fit], condition)
     (found,) = engine.predict({"k": 2.0, "speed": 0.1}, at)
     time = "" if at is None else f"@{at}"
     do = [f"k*=2{time}", f"speed*=0.1{time}"]
-    wanted = predict(problem, found.thetas, engine.x, do=do, noise=False)
+    wanted = predict(problem, found.thetas, engine.x, do=do, noise=False, condition=condition)
     assert np.allclose(found.trajectories, wanted.trajectories, atol=1e-3)
 
 

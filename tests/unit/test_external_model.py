@@ -335,3 +335,22 @@ def test_draws_agree_in_law_with_those_of_the_same_model_in_jax():
     assert np.all(np.abs(means[0] - means[1]) < 4 * sds.mean(axis=0) * np.sqrt(2 / effective))
     assert np.allclose(sds[0], sds[1], rtol=4 * np.sqrt(1 / effective))
     assert "external" in fits[0].tree.attrs["solver"]
+
+
+@pytest.mark.slow
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next(monkeypatch):
+    model = decay(workers=1)
+    values = {"a": np.array([1.0, 2.0, 3.0]), "k": np.array([0.5, 0.5, 0.5])}
+    wanted, _ = model.solve_tightly(X, values, 1e-9)
+    with monkeypatch.context() as patch:
+        patch.setattr("pcuq.models.processes.wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.solve_tightly(X, {**values, "a": 10 * values["a"]}, 1e-9)
+    found, fine = model.solve_tightly(X, values, 1e-9)
+    model.close()
+    assert fine.all()
+    np.testing.assert_array_equal(found, wanted)
+
+
+def interrupted(*args, **options):
+    raise KeyboardInterrupt

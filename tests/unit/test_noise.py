@@ -92,6 +92,7 @@ def test_joint_noise_draws_rows_and_reads_its_density():
     [
         (lambda: Gaussian(transform="sqrt"), "needs one of identity, log, log10: got 'sqrt'"),
         (lambda: StudentT(df=0.5), "`df` of StudentT needs to be at least 1: got 0.5"),
+        (lambda: Poisson(transform="log"), "counts have no transform"),
         (CustomNoise, r"needs `log_pdf`, a callable \(y, w, s\)"),
         (JointNoise, r"needs `draw`, a callable \(key, w, s\)"),
     ],

@@ -90,7 +90,16 @@ def test_the_fingerprint_tells_problems_apart():
 
     wider = {**PARAMETERS, "a": Parameter("interval", lower=0.0, upper=2.0)}
     believed = {**PARAMETERS, "a": Parameter("identity", dist.Normal(0.0, 2.0))}
+    # Of these, numpyro names no numbers but the bound.
+    positive = [
+        {**PARAMETERS, "a": Parameter("log", dist.TruncatedNormal(*law, low=0.0), "natural")}
+        for law in ((2.0, 1.0), (5.0, 3.0))
+    ]
     different = [
+        *(
+            problem(model=FunctionModel(MODEL.f, p, ("u", "v"), constants={"dose": 1.0}))
+            for p in positive
+        ),
         problem(y=2 * Y),
         problem(x=[0.0, 1.0, 3.0]),
         problem(noise=0.6),

@@ -399,3 +399,22 @@ def test_a_lengthened_round_ends_half_way_where_the_draws_are_enough_by_then():
     # 20 + 40, then half of 80 (of whose draws every second is kept) beside half of the first 40.
     assert iterations(False, True, True) == (20 + 40 + 40, 20 + 20)
     assert iterations(False, False, True) == (20 + 40 + 80, 20 + 40)
+
+
+def test_a_warm_up_goes_on_until_it_is_settled_and_its_stages_are_used_up():
+    sampler = ParallelMala(posterior_density(linear_problem()))
+    lengths = {"warmup": 40, "draws": 10, "thin": 1, "chunk": 10, "stages": 2}
+
+    def iterations(*answers):
+        asked, seen = iter(answers), []
+
+        def settled(theta):
+            seen.append(len(theta))
+            return next(asked)
+
+        run = sample(sampler, starts(1, 4), np.zeros((1, 4)), 3, settled=settled, **lengths)
+        return run.iterations, seen
+
+    assert iterations(True) == (40 + 10, [20])
+    assert iterations(False, True) == (40 + 20 + 10, [20, 30])
+    assert iterations(False, False) == (40 + 20 + 20 + 10, [20, 30])

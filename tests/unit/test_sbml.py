@@ -210,6 +210,23 @@ def test_dosing_events_at_fixed_times(tmp_path):
     np.testing.assert_allclose(found, np.where(TIMES < 1, first, second), rtol=1e-8)
 
 
+@pytest.mark.parametrize("persistent, added", [("true", 3.0), ("false", 0.0)])
+def test_a_delay_is_that_at_the_trigger_which_must_last_unless_it_persists(
+    tmp_path, persistent, added
+):
+    dose = sb.event("dose", "time > 1 && time < 1.2", {"S1": "3"}, "time / 2", 3, persistent)
+    text = sb.model(species=sb.species("S1", 0), events=dose)  # due at 1.5, over at 1.2
+    found = load(tmp_path, text).simulate(np.array([1.0, 1.4, 1.6]))["S1"]
+    np.testing.assert_allclose(found, [0, 0, added])
+
+
+def test_events_after_the_last_time_come_before_rest(tmp_path):
+    dose = sb.event("dose", "time >= 5", {"S1": "S1 + 3"})
+    text = sb.model(species=sb.species("S1", 1), events=dose)
+    found = load(tmp_path, text).simulate(np.array([1.0, np.inf]))["S1"]
+    np.testing.assert_allclose(found, [1, 4])
+
+
 @pytest.mark.slow
 def test_an_event_that_widens_a_compartment_keeps_amounts(tmp_path):
     place = sb.COMPARTMENT.replace('constant="true"', 'constant="false"')

@@ -29,6 +29,8 @@ def there_and_back(source: Source, path) -> Source | None:
 @pytest.mark.parametrize("version", ["V1", "V2"])
 def test_a_petab_problem_is_the_same_after_a_journey_through_a_file(tmp_path, version):
     path = petab_text.write(tmp_path, getattr(petab_text, version))
+    path.write_text(path.read_text().replace("model.xml", "./model.xml"))
+    assert "./model.xml" in path.read_text()
     source = there_and_back(petab_source(path), tmp_path / "run.nc")
     wanted = from_petab(path).fingerprint
     for file in tmp_path.iterdir():

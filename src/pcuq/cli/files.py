@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 
 import typer
 
+from pcuq._files import finite
 from pcuq.errors import ComputationError, InputError
 
 
@@ -66,14 +66,3 @@ def _umask() -> int:
 def print_json(figures: Any) -> None:
     """Figures on stdout, null for what is not a finite number."""
     typer.echo(json.dumps(finite(figures), indent=2, allow_nan=False))
-
-
-def finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null."""
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of numpy's
-        value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -19,7 +19,8 @@ import numpy as np
 from pcuq._x64 import x64
 from pcuq.errors import InputError
 from pcuq.functionals import Prediction
-from pcuq.interventions import Intervention
+from pcuq.interventions import Formula, Intervention
+from pcuq.models.external import ExternalModel
 from pcuq.parameters import Parameter
 from pcuq.result import Fit
 
@@ -27,7 +28,7 @@ DRAWS = 200  # of each fit
 POINTS = 161
 FARTHEST = 2.0  # the horizon, in ranges of the data
 LEAST, MOST = 0.01, 100.0  # factors that the mesh must serve
-LATER = "{} afterwards"
+FACTOR = "factor of {}"
 SOME = 12
 
 
@@ -42,6 +43,11 @@ class Engine:
         self.fits = list(fits)
         assert fits[0].problem is not None
         self.problem = fits[0].problem
+        if isinstance(self.problem.model, ExternalModel):
+            raise InputError(
+                "exploring needs a model that answers at once, and this one is a simulator outside "
+                "of pcuq: use `pcuq predict` with --do."
+            )
         x = self.problem.data.x
         if x is None or x.ndim != 1:
             raise InputError("exploring needs data along one covariate, such as time.")
@@ -106,22 +112,13 @@ class Engine:
         )
 
     def _program(self, at: float | None):
-        known = self.problem.parameters.names
-        named = [name for name in self.names if name not in known]
-        if at is not None:
-            named += [LATER.format(name) for name in self.names]
-        model = _with_arguments(self.model, named)
-        if at is not None:
-            changes = {name: LATER.format(name) for name in self.names}
-            model = model.do(Intervention(set=changes, at=at))
+        model = _with_arguments(self.model, [FACTOR.format(name) for name in self.names])
+        # After what the condition does: factors of 1 leave its prediction as it is.
+        model = model.do(Intervention(set={name: _scaled(name) for name in self.names}, at=at))
 
         def values(theta, a):
-            plain = {**self.model.constants, **self.problem.parameters.constrain(theta)}
-            plain = {name: plain[name] for name in self.names}
-            scaled = {name: a[i] * plain[name] for i, name in enumerate(self.names)}
-            if at is None:
-                return scaled
-            return {**plain, **{LATER.format(name): scaled[name] for name in self.names}}
+            factors = {FACTOR.format(name): a[i] for i, name in enumerate(self.names)}
+            return {**self.problem.parameters.constrain(theta), **factors}
 
         solver = model.solver(self.x, representatives=self._representatives(values))
         return jax.jit(jax.vmap(lambda theta, a: solver(values(theta, a)), in_axes=(0, None)))
@@ -139,11 +136,12 @@ class Engine:
         return {name: np.array([float(value[name]) for value in found]) for name in found[0]}
 
 
+def _scaled(name: str) -> Formula:
+    factor = FACTOR.format(name)
+    return Formula(f"{factor} times {name}", lambda t, u, p: p[factor] * p[name])
+
+
 def _with_arguments(model: Any, names: Sequence[str]) -> Any:
-    """The model with these names among what a solver is given, and no longer constants."""
+    """The model with these names among what a solver is given."""
     more = {name: Parameter("identity") for name in names}
-    return replace(
-        model,
-        parameters={**dict(model.parameters), **more},
-        constants={name: z for name, z in model.constants.items() if name not in more},
-    )
+    return replace(model, parameters={**dict(model.parameters), **more})

@@ -57,7 +57,7 @@ def from_petab(path: str | Path, kernel: Kernel | None = None) -> Problem:
     model, system = _model(tables, parameters, outputs)
     return Problem(
         model,
-        _data(tables, outputs),
+        _data(tables, outputs, system),
         GaussianKernel(combine="sum") if kernel is None else kernel,
         conditions={
             name: as_condition(experiment, model.t0, system)
@@ -211,17 +211,15 @@ def _scale_name(output: str) -> str:
     return f"sd of {output}"
 
 
-def _named(output: Output, changed: set[str], system: System | None) -> bool:
+def _named(output: Output, changed: set[str], system: System) -> bool:
     """Whether the noise is one parameter or constant, the same in all conditions."""
     noise = output.noise
     if noise is None or noise.op != "name" or noise.value in changed:
         return False
-    return system is None or (
-        noise.value not in system.states and noise.value not in system.assigned
-    )
+    return noise.value not in system.states and noise.value not in system.assigned
 
 
-def _data(tables: Tables, outputs: list[Output]) -> Data:
+def _data(tables: Tables, outputs: list[Output], system: System) -> Data:
     """A row per experiment, time and replicate."""
     changed = what_changes(tables)
     place: dict[tuple, int] = {}
@@ -243,7 +241,7 @@ def _data(tables: Tables, outputs: list[Output]) -> Data:
     for column, output in enumerate(outputs):
         given: Any = scale[:, [column]]
         if output.noise is not None:
-            given = output.noise.value if _named(output, changed, None) else _reader(output.name)
+            given = output.noise.value if _named(output, changed, system) else _reader(output.name)
         noises.append(_noise(output.observable, given))
     return Data(
         y,

@@ -47,11 +47,12 @@ def build(system: System, parameters: Mapping[str, Parameter], **options: Any) -
     document = system.document
     _check_fitted(system, fitted)
     constants = {name: value for name, value in system.constants.items() if name not in fitted}
-    clock = Clock(system, fitted)
+    t0 = float(options.get("t0", 0.0))
+    clock = Clock(system, fitted, t0)
     outputs = tuple(document.species) or document.quantities or (IDLE,)
 
     def initial(p):
-        start = Start(system, 0.0, p)
+        start = Start(system, t0, p)
         return {name: start.held(name) for name in system.states} or {IDLE: 0.0}
 
     def rhs(t, u, p):

@@ -29,8 +29,8 @@ Affine = tuple[Node | None, Node]  # a (None for zero) and b of a t + b
 class Clock:
     """What of a system depends on time alone, and when it switches."""
 
-    def __init__(self, system: System, fitted: Iterable[str]):
-        self.system, self.fitted = system, set(fitted)
+    def __init__(self, system: System, fitted: Iterable[str], t0: float = 0.0):
+        self.system, self.fitted, self.t0 = system, set(fitted), t0
 
     def breaks(self) -> list[Any]:
         """Functions (p, end) → times for the conditions that the right-hand side stands on."""
@@ -103,7 +103,7 @@ class Clock:
 
     def _at(self, t: Any, p: dict[str, Any]) -> Evaluation:
         """Values at times t of what no changing state enters."""
-        start = Start(self.system, 0.0, p)
+        start = Start(self.system, self.t0, p)
         steady = self.system.steady
         held = [start.held(name) if name in steady else None for name in self.system.states]
         return Evaluation(self.system, t, held, p)
@@ -122,7 +122,7 @@ class Clock:
             values = self._at(jnp.asarray(t), p)
             return np.stack([np.broadcast_to(np.asarray(values(n)), t.shape) for n in levels])
 
-        grid = np.linspace(0.0, end, GRID)
+        grid = np.linspace(self.t0, end, GRID)
         level = at(grid)
         _, left = np.nonzero(level[:, 1:] != level[:, :-1])
         low, high = grid[np.unique(left)], grid[np.unique(left) + 1]
@@ -184,23 +184,29 @@ class Clock:
         return u
 
     def _rising(self, event: Event, affine, stepped, p: dict[str, Any], end: float) -> np.ndarray:
-        """The times at which the trigger goes from false to true."""
+        """The times at which the trigger goes from false to true, and the delay is over."""
         candidates = [self._crossings(affine, p)] if affine else []
         candidates += [self._search(stepped, p, end)] if stepped else []
         times = np.concatenate([np.zeros(0), *map(np.asarray, candidates)])
         if np.isnan(times).any():
             return times
-        times = np.unique(times[(times > 0) & (times <= end)])
-        after = np.concatenate([[0.0], times, [np.inf]])
+        times = np.unique(times[(times > self.t0) & (times <= end)])
+        after = np.concatenate([[self.t0], times, [np.inf]])
         inside = 0.5 * (after[:-1] + np.minimum(after[1:], end + 1.0))
         condition = self._at(jnp.asarray(inside), p)(event.trigger)
         holds = np.broadcast_to(np.asarray(ex.truth(condition)), inside.shape)
-        at_start = bool(ex.truth(self._at(jnp.asarray(0.0), p)(event.trigger)))
+        at_start = bool(ex.truth(self._at(jnp.asarray(self.t0), p)(event.trigger)))
         rises = times[holds[1:] & ~holds[:-1]]
         if at_start and not event.initially:
-            rises = np.concatenate([[0.0], rises])
-        delay = 0.0 if event.delay is None else float(self._at(0.0, p)(event.delay))
-        return rises + delay if len(rises) else np.full(1, np.inf)
+            rises = np.concatenate([[self.t0], rises])
+        if event.delay is not None:
+            falls = times[holds[:-1] & ~holds[1:]]
+            delays = np.asarray(self._at(jnp.asarray(rises), p)(event.delay))
+            fires = rises + delays
+            # The first fall after a rise takes it back, if the event is not to persist.
+            falls = np.append(falls, np.inf)[np.searchsorted(falls, rises, side="right")]
+            rises = fires if event.persistent else fires[fires <= falls]
+        return rises if len(rises) else np.full(1, np.inf)
 
 
 def _level(part: Node, difference: Node) -> Node:

@@ -102,7 +102,7 @@ def rebuild(source: Source) -> Problem:
         main = Path(folder) / _inside(source.main)
         if source.main in source.files:
             for name in _named(read_config(main)):  # a run file may come from anywhere
-                if name not in source.files:
+                if _inside(name) not in source.files:
                     raise InputError(f"the run file names {name!r}, which it does not hold.")
         return from_petab(main)
 

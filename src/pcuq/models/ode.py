@@ -25,8 +25,9 @@ from pcuq.interventions import (
 )
 from pcuq.models import base
 from pcuq.models.base import Solver
-from pcuq.models.choose import SURVEYORS, Surveyor, accurate, choose, surveyor_of, tightly
+from pcuq.models.choose import choose
 from pcuq.models.segments import as_times
+from pcuq.models.survey import SURVEYORS, Surveyor, accurate, surveyor_of, tightly
 from pcuq.parameters import Parameters
 
 # Some models amplify errors ten-thousandfold.

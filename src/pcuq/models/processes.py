@@ -67,7 +67,11 @@ class Processes:
         """Results in order, a Failure where there is none."""
         with self._lock:
             self._fill()
-            return self._map(which, arguments)
+            try:
+                return self._map(which, arguments)
+            except BaseException:  # a worker that still answers would answer the next call
+                _close_all(self._workers)
+                raise
 
     def close(self) -> None:
         with self._lock:

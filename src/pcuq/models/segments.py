@@ -32,6 +32,7 @@ Times = Callable[[dict[str, Any], float], Any]  # (p, end) → times up to end, 
 Settle = Callable[[Derivative, Array, dict[str, Any], Any], tuple[Array, Array]]
 # A condition in time may switch a rounding error beside the cut.
 ROUNDING = 4 * np.finfo(float).eps
+LATEST = 1e9  # a jump that comes later comes never, where rest is asked for
 
 
 class Jump(NamedTuple):
@@ -132,7 +133,8 @@ def cut(model: ODEModel, x: np.ndarray) -> tuple[Segment, ...]:
 def _fixed_times(model: ODEModel, last: float) -> list[float]:
     """When something happens at a time that is known, be it after `last`."""
     times = [c.at for c in model.interventions if c.at is not None]
-    return [*times, *find_breaks(model, last)[0]]
+    jumps = [time for jump in model.jumps for time in _jump_times(model, jump, LATEST)]
+    return [*times, *find_breaks(model, last)[0], *jumps]
 
 
 def phases(model: ODEModel, values: dict[str, Any]) -> list[dict[str, Any]]:

@@ -51,6 +51,7 @@ class Evidence:
     coverage: dict[str, float]
     by_output: dict[str, dict[str, float]]
     width: float  # mean width of the 90 % band without noise, over the data, in noise sds
+    # (in ranges of the data where the noise is fitted)
     measured: int
     reach: float = float("nan")  # that of the band with noise, as a share of the range of the data
     style: Style = STYLES["pcuq"]
@@ -130,6 +131,7 @@ def _of_data(fit: Fit, label: str) -> Evidence:
     inside = {f"{level:g}": np.full(y.shape, np.nan) for level in LEVELS}
     width, whole = np.full(y.shape, np.nan), np.full(y.shape, np.nan)
     scale = fit.tree["constant_data"]["noise_scale"].transpose("row", "output").to_numpy()
+    scale = np.where(np.isfinite(scale), scale, _range(y))  # NaN where the noise is fitted
     for condition in conditions_of(fit):
         found = stored_at_the_data(fit, condition)
         if found is None:

@@ -7,14 +7,12 @@ beside what it was computed with; a part computed with other settings is not tak
 from __future__ import annotations
 
 import json
-import math
-import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pcuq._files import write_json
 from pcuq.errors import InputError
 from pcuq.reproduce.rows import Tell
 
@@ -49,27 +47,6 @@ class Store:
 
     def __repr__(self) -> str:
         return f"{self.made} parts computed, {self.taken} found on disk"
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Through a scratch file beside it: what is there is complete."""
-    handle, scratch = tempfile.mkstemp(suffix=".part", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w") as stream:
-            json.dump(_finite(content), stream, indent=2, allow_nan=False)
-            stream.write("\n")
-        os.replace(scratch, path)
-    finally:
-        Path(scratch).unlink(missing_ok=True)
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: null."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _differing(found: dict[str, Any], wanted: dict[str, Any]) -> str:

@@ -36,8 +36,7 @@ from pcuq.errors import ComputationError, InputError
 
 # Warm-up is cut into stages that grow, and the tuning is made anew after each.
 STAGES = (0.04, 0.06, 0.08, 0.10, 0.14, 0.18, 0.40)
-
-
+LONGEST_WINDOW = 600  # iterations by which it is told whether a warm-up is over
 CHUNK = 100  # iterations that are run at a stretch
 # Proposals in a row of which none can be solved: then the model, or its simulator, is lost.
 LOST = 1000
@@ -106,8 +105,14 @@ def sample(
     resume: bool = False,
     enough: Callable[[np.ndarray], bool] = lambda theta: True,
     rounds: int = 0,
+    settled: Callable[[np.ndarray], bool] = lambda theta: True,
+    stages: int = 0,
 ) -> Run:
     """Warm up, then keep every `thin`-th of `draws · thin` iterations.
+
+    Where the later half of the warm-up is not `settled`, it goes on, up to `stages` times by half
+    of what it was to be: moves are tuned by where particles have been, and a part of the law that
+    is found late is a part that is seldom visited until then.
 
     Draws (T, S, N, p) that are not `enough` are followed by a round that is tuned by them, twice as
     long and twice as thinned, up to `rounds` times; the last two rounds are kept. Such a round ends
@@ -117,7 +122,7 @@ def sample(
     systems = len(starts)
     crew = Crew(sampler, systems, seed, max(chunk, thin * 2**rounds))
     plan = _plan(warmup, draws, thin, chunk)
-    total = sum(part.length for part in plan)
+    total, further = sum(part.length for part in plan), warmup // 2
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
     tuning = sampler.tune(starts[None], first_v[None], 0.0 if warmup else 1.0)
@@ -145,6 +150,10 @@ def sample(
         (seen if part.warming else kept).append(draw)
         if not part.warming:
             infos.append(info)
+        warmed_up = part.warming and not (plan and plan[0].warming)
+        if warmed_up and stages > 0 and not settled(_joined(seen).theta[-_window(warmup) :]):
+            stages, warmup, total = stages - 1, warmup + further, total + further
+            plan = _stage(further, chunk) + plan
         if len(plan) == half_way and enough(_joined(earlier + kept).theta):
             total -= sum(part.length for part in plan)
             plan = []
@@ -202,6 +211,11 @@ def _lost(before: int, failed: Float[np.ndarray, "T S"], particles: int) -> int:
     return since
 
 
+def _window(warmup: int) -> int:
+    """The later half of a warm-up, or less where that is long."""
+    return min(LONGEST_WINDOW, warmup // 2)
+
+
 class Part(NamedTuple):
     """Some iterations that are run at a stretch."""
 
@@ -213,13 +227,15 @@ class Part(NamedTuple):
 
 def _plan(warmup: int, draws: int, thin: int, chunk: int) -> list[Part]:
     """All iterations, cut into chunks; draws that are kept come in whole numbers."""
-    plan = []
-    for stage in _stage_lengths(warmup):
-        lengths = _parts(stage, chunk)
-        last = len(lengths) - 1
-        plan += [Part(length, True, i == last) for i, length in enumerate(lengths)]
+    plan = [part for length in _stage_lengths(warmup) for part in _stage(length, chunk)]
     counts = _parts(draws, max(1, chunk // thin))
     return plan + [Part(count * thin, False, thin=thin) for count in counts]
+
+
+def _stage(length: int, chunk: int) -> list[Part]:
+    """A stage of the warm-up, in chunks."""
+    lengths = _parts(length, chunk)
+    return [Part(n, True, i == len(lengths) - 1) for i, n in enumerate(lengths)]
 
 
 def _as_record(draw: Draw, info: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -10,17 +10,16 @@ A task whose file is there is not run again. The folder is locked while a study 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from pcuq._files import NEW, write_json
 from pcuq.errors import ComputationError, InputError
 from pcuq.study.plan import Plan
 
 PLAN, PREPARED, TASKS, LOCK = "study.json", "prepared.json", "tasks", "lock"
-NEW = ".new"
 
 
 class Store:
@@ -106,20 +105,6 @@ class Store:
                 f"{path} could not be written ({error.strerror}): make room, and go on with the "
                 "same command."
             ) from error
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Whole or not at all."""
-    beside = path.with_name(path.name + NEW)
-    try:
-        with beside.open("w", encoding="utf-8") as file:
-            json.dump(content, file, indent=1, allow_nan=False)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
