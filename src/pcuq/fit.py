@@ -75,9 +75,10 @@ def fit(
 
     `method`: "pcuq", "bayes" or "mmd-bayes". `regularisation`: λ of ½ MMD² + λ KL, or "auto" for
     the λ★ of `pcuq.calibrate`, which costs a few fits. `particles` N in each of `systems`
-    independent systems (for Bayes: chains). `sampler`: "ensemble" (the default of PCUQ), "mala",
-    "flow" or "nuts" (the default of the others). `warmup`, `draws`, `thin`: iterations before any
-    is kept, kept ones, and one kept out of how many. `beta`: that of MMD-Bayes, "matched" for
+    independent systems (of the others, four chains by "nuts" and N by "ensemble"). `sampler`:
+    "ensemble" (the default of PCUQ), "mala", "flow" or "nuts" (the default of the others).
+    `warmup`, `draws`, `thin`: iterations before any is kept, kept ones, and one kept out of how
+    many; left out, they grow until the run has converged. `beta`: that of MMD-Bayes, "matched" for
     1/(2λ), "paper" or inf for the limit. `solver`: "auto", "mesh", "explicit" or "implicit".
     `progress` is told after each chunk and never changes the result; one that has a function
     `stage` is told in words of what comes before and after. `checkpoint`: a folder in which every

@@ -32,6 +32,7 @@ PRIOR_SCALES = ("unconstrained", "natural", "scale")
 PROBES = np.array([-6.0, -2.0, -0.5, 0.0, 0.5, 2.0, 6.0])
 # Tries at a prior draw inside the range; at least a tenth of the prior must lie there.
 CANDIDATES = 256
+FEW_CANDIDATES = 8  # where all of a thousand draws lay inside
 LEAST_INSIDE = 0.1
 # Coordinates of the draws in the file of a fit.
 TAKEN = ("chain", "draw", "system", "particle")
@@ -55,6 +56,7 @@ class Parameter:
     lower: float | None = None
     upper: float | None = None
     _bounds: tuple[float, float] | None = field(init=False, repr=False, compare=False)
+    _inside: float = field(init=False, repr=False, compare=False)  # share of the prior in range
 
     def __post_init__(self):
         if self.transform not in TRANSFORMS:
@@ -129,7 +131,8 @@ class Parameter:
         """Draws of θ from the prior, truncated to the parameter's range where it reaches beyond."""
         if self.prior_on == "unconstrained":
             return jnp.asarray(self._prior.sample(key, shape))
-        candidates = self._to_theta(self._prior.sample(key, (*shape, CANDIDATES)))
+        number = FEW_CANDIDATES if self._inside == 1 else CANDIDATES
+        candidates = self._to_theta(self._prior.sample(key, (*shape, number)))
         first_inside = jnp.argmax(jnp.isfinite(candidates), axis=-1, keepdims=True)
         draw = jnp.take_along_axis(candidates, first_inside, axis=-1)[..., 0]
         return jnp.where(jnp.isfinite(draw), draw, 0.0)
@@ -229,6 +232,7 @@ class Parameter:
                     "an improper prior is none."
                 ) from None
             inside = float(jnp.mean(jnp.isfinite(self._to_theta(draws))))
+        object.__setattr__(self, "_inside", inside)
         if not np.all(covered):
             probe = PROBES[~covered][0]
             raise InputError(

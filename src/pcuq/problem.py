@@ -209,6 +209,14 @@ class Problem:
                 )
             if change is not None:
                 self.model.do(change)
+            changed = {
+                name for part in changes if isinstance(part, Intervention) for name in part.names
+            }
+            for name in sorted(changed & set(self.scale.named.values())):
+                raise InputError(
+                    f"condition {label!r} changes {name!r}, which is the scale of the noise: give "
+                    "the noise of each row as numbers, or make it a function of an output."
+                )
         if "" in self.data.condition and "" not in self.conditions:
             object.__setattr__(self, "conditions", {**self.conditions, "": None})
 

@@ -84,6 +84,13 @@ def test_each_condition_has_its_own_model_and_covariates():
         problem.model_for("placebo")
 
 
+def test_a_condition_cannot_change_what_the_noise_is_named_by():
+    data = Data(Y, X, noise="sd", condition=["control", "drug", "drug"])
+    conditions = {"control": None, "drug": Intervention(scale={"sd": 2.0})}
+    with pytest.raises(InputError, match="'drug' changes 'sd', which is the scale of the noise"):
+        Problem(MODEL, data, conditions=conditions)
+
+
 def test_the_fingerprint_tells_problems_apart():
     def problem(y=Y, x=X, noise=0.5, kernel=None, model=MODEL):
         return Problem(model, Data(y, x, noise), kernel or GaussianKernel()).fingerprint

@@ -2,7 +2,7 @@
 
     log q(θ) = log p(y | θ) + log q0(θ) + const,
 
-−∞ where the model cannot be solved. Run by `ParallelNuts` or `ParallelMala`.
+−∞ where the model cannot be solved. Run by `ParallelNuts`, `ParallelMala` or `ParallelEnsemble`.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def from_sbml(
     ones as "reaction.parameter", and compartments or species that nothing changes. Everything else
     that is constant is in `model.constants` and can be changed by `do`. `model.simulate` gives
     every species (an amount or a concentration, as the file says), parameter, compartment and
-    reaction rate. Events at fixed times are supported; delays, algebraic rules, fast reactions,
-    other events and the packages comp and fbc are refused.
+    reaction rate. Events at fixed times are supported; `delay` in formulas, algebraic rules, fast
+    reactions, other events and the packages comp and fbc are refused.
     """
     document = path if isinstance(path, Document) else read(path)
     system = System(document)

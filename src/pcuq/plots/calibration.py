@@ -30,13 +30,8 @@ def plot_calibration(
     lams, star = np.asarray(known["lams"]), known["regularisation"]
     bayes, floor = float(np.median(known["bayes_spread"])), known["floor"]
     moving = ~np.array(known["settled"], dtype=bool)
-    for ax, key, style, middle in zip(
-        axes,
-        ("spread", "outside"),
-        (STYLES["pcuq"], STYLES["bayes"]),
-        ("median", "mean"),
-        strict=True,
-    ):
+    style = STYLES["pcuq"]
+    for ax, key, middle in zip(axes, ("spread", "outside"), ("median", "mean"), strict=True):
         curves = np.ma.masked_invalid(np.array(known[key], dtype=float))
         ax.plot(lams, curves.T, color="0.75", linewidth=0.8)
         some = np.broadcast_to(lams, curves.shape)[moving]
@@ -53,7 +48,7 @@ def plot_calibration(
         ax.axvline(star, color="black", linewidth=1, linestyle="-.", label=f"λ★ = {star:.2g}")
         ax.set(xscale="log", xlabel="λ")
     above, below = axes
-    above.axhline(bayes, color="#009E73", linestyle=":", label=f"Bayes: {bayes:.2g}")
+    above.axhline(bayes, color=STYLES["bayes"].colour, linestyle=":", label=f"Bayes: {bayes:.2g}")
     above.axhline(floor, color="0.4", linestyle=(0, (1, 2)), label=f"floor: {floor:.2g}")
     above.axhline(MOST_SPREAD * max(bayes, floor), color="black", linewidth=0.8, label="bound")
     above.set(ylabel="spread of θ in the part that fits", yscale="log")

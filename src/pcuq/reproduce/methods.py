@@ -68,11 +68,15 @@ class Size:
 
     def fits(self) -> dict[str, Any]:
         """What a single fit of Lotka–Volterra depends on."""
-        return {name: asdict(getattr(self, name)) for name in ("pcuq", "bayes")}
+        return self._parts("pcuq", "bayes")
 
     def erk_fits(self) -> dict[str, Any]:
         """What a single fit of ERK depends on."""
-        return {name: asdict(getattr(self, name)) for name in ("erk_pcuq", "erk_bayes")}
+        return self._parts("erk_pcuq", "erk_bayes")
+
+    def _parts(self, *runs: str) -> dict[str, Any]:
+        numbers = {name: getattr(self, name) for name in ("calibration_sets", "most_draws")}
+        return {**{name: asdict(getattr(self, name)) for name in runs}, **numbers}
 
 
 # One length and one number of particles everywhere: what is compiled once serves all of them.
@@ -125,7 +129,7 @@ def fit_by(
 
 
 def style_of(name: str) -> Style:
-    """The style of a method, by the first part of its name."""
+    """The style of a method, black where it has none."""
     return STYLES.get(name) or OTHERS.get(name) or Style("#000000", "-", "d", None)
 
 

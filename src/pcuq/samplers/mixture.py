@@ -231,6 +231,3 @@ def log_jump_density(log_prior: Array, log_mixture: Array) -> Array:
 def log_density(mixture: Mixture, thetas: Float[Array, "K p"]) -> Float[Array, " K"]:
     """log m at each point."""
     return jax.vmap(lambda theta: logsumexp(log_components(mixture, theta)))(thetas)
-
-
-_log_density = jax.jit(log_density)
