@@ -48,7 +48,7 @@ def external_data() -> Path:
 
 def kernel(problem: pcuq.Problem, options: argparse.Namespace) -> pcuq.GaussianKernel:
     """The problem's kernel with what the options change of it."""
-    from pcuq.objective import default_lengthscale
+    from pcuq.kernel_scale import default_lengthscale
 
     width = None
     if options.width != 1.0:

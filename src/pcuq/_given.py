@@ -90,3 +90,14 @@ def in_words(size: float) -> str:
     """Bytes in words."""
     power = min(int(np.log10(max(size, 1)) // 3), len(UNITS) - 1)
     return f"{size / 1000**power:.3g} {UNITS[power]}"
+
+
+def check_regularisation(value) -> float:
+    """λ as a positive finite number."""
+    try:
+        number = np.nan if isinstance(value, (bool, str)) else float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not 0 < number < np.inf:
+        raise InputError(f"`regularisation` needs a number λ > 0: got {value!r}.")
+    return number

@@ -31,7 +31,8 @@ from pcuq._given import check_seed, whole_number
 from pcuq._x64 import x64
 from pcuq.baselines import bayes
 from pcuq.errors import ComputationError
-from pcuq.objective import Objective, default_lengthscale
+from pcuq.kernel_scale import default_lengthscale
+from pcuq.objective import Objective
 from pcuq.problem import Problem, check_problem
 from pcuq.samplers.base import Crew
 from pcuq.samplers.ensemble import ParallelEnsemble

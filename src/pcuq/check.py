@@ -22,13 +22,13 @@ import numpy as np
 from jaxtyping import Float
 
 from pcuq import misfit
-from pcuq._given import check_seed, whole_number
+from pcuq._given import check_regularisation, check_seed, whole_number
 from pcuq._x64 import x64
 from pcuq.calibrate import calibrate
 from pcuq.errors import InputError
+from pcuq.kernel_scale import default_lengthscale
 from pcuq.misfit import Windows
 from pcuq.null import Null, load_null, refitter_for, simulate
-from pcuq.objective import check_regularisation, default_lengthscale
 from pcuq.problem import Problem, check_problem
 from pcuq.refits import Refit, Refitter
 from pcuq.runs import PARTICLES

@@ -37,8 +37,9 @@ class Points(NamedTuple):
 class Design(NamedTuple):
     """The data term and the pair term as lists of weighted (datum, atom) and (atom, atom)."""
 
-    y: np.ndarray  # (n, k) values of the data, 0 where missing
     rows: np.ndarray  # (n,) row of the table that a datum comes from
+    datum_columns: np.ndarray  # (n, k) output of each entry of a datum
+    datum_mask: np.ndarray  # (n, k) True where observed
     atom_points: np.ndarray  # (M,)
     atom_rows: np.ndarray  # (M,) a row of the table with this noise
     columns: np.ndarray  # (M, k) output of each entry of an atom
@@ -88,7 +89,6 @@ def make_design(data: Data, kernel: Kernel, points: Points, static_scale: np.nda
         rows, entry_columns = np.nonzero(observed)
         columns = entry_columns[:, None]
         mask = np.ones_like(columns, dtype=bool)
-    y = np.where(mask, np.take_along_axis(data.y[rows], columns, axis=1), 0.0)
     scale = np.where(mask, np.take_along_axis(static_scale[rows], columns, axis=1), 0.0)
 
     identity = np.column_stack([points.of_row[rows], columns * mask, mask, scale])
@@ -120,8 +120,9 @@ def make_design(data: Data, kernel: Kernel, points: Points, static_scale: np.nda
     if kernel.lengthscale_x == 0:
         cell = np.unique(np.column_stack([group, x]), axis=0, return_inverse=True)[1].reshape(-1)
     return Design(
-        y=y,
         rows=rows,
+        datum_columns=columns,
+        datum_mask=mask,
         atom_points=points.of_row[rows][first],
         atom_rows=rows[first],
         columns=columns[first],

@@ -48,10 +48,10 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import root_scalar
 from scipy.special import logsumexp
 
-from pcuq._given import as_numbers, check_memory
+from pcuq._given import as_numbers, check_memory, check_regularisation
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
-from pcuq.objective import check_regularisation, objective_of
+from pcuq.objective import objective_of
 from pcuq.problem import check_problem
 
 Array = NDArray[np.float64]

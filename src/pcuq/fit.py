@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from pcuq._given import check_regularisation
 from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
 from pcuq.calibrate import Calibration, calibrate
@@ -19,14 +20,9 @@ from pcuq.errors import ComputationError, InputError
 from pcuq.failures import count_failures
 from pcuq.fixed_point import fixed_point
 from pcuq.groups import make_groups
+from pcuq.kernel_scale import default_lengthscale
 from pcuq.monte_carlo import MonteCarloObjective
-from pcuq.objective import (
-    Objective,
-    check_regularisation,
-    default_lengthscale,
-    derivative_mode,
-    part_that_fits,
-)
+from pcuq.objective import Objective, derivative_mode, part_that_fits
 from pcuq.problem import Predictor, Problem
 from pcuq.progress import stages_of, with_mmd2
 from pcuq.random_batch import RandomBatches

@@ -22,15 +22,16 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Bool, Float
 
+from pcuq._given import check_regularisation
 from pcuq._program import Program
 from pcuq._x64 import x64, x64_gradient
 from pcuq.design import similarities_of
 from pcuq.embedding import Embedding, make_embedding
 from pcuq.errors import InputError
+from pcuq.kernel_scale import default_lengthscale, on_kernel_scale
 from pcuq.likelihood import known_scale, point, predictions
 from pcuq.pairs import PairSum, SinglePrecision
 from pcuq.problem import Predictor, Problem, check_problem
-from pcuq.start import noise_at_starting_fit
 
 # Entries of the data term that are held at once: (particles, datum-atom pairs, outputs).
 DATA_TILE = 2**21
@@ -84,8 +85,8 @@ class Objective:
     def constant(self) -> float:
         """C = (1/n²) Σ_ij k_X(x_i, x_j) k(y_i, y_j)."""
         design, kernel = self.problem.design, self.problem.kernel
-        y = self.y / self.lengthscale[_datum_columns(self.problem)]
-        mask, total = _datum_mask(self.problem), 0.0
+        y = self.y / self.lengthscale[design.datum_columns]
+        mask, total = design.datum_mask, 0.0
         with jax.enable_x64(True), jax.ensure_compile_time_eval():
             for cell in np.unique(design.cell):
                 members = np.flatnonzero(design.cell == cell)
@@ -387,53 +388,6 @@ def part_that_fits(v: np.ndarray, best: float = 0.0) -> np.ndarray:
     return v >= FITS * max(best, np.max(v))
 
 
-def default_lengthscale(problem: Problem) -> Float[np.ndarray, " d"]:
-    """ℓ_Y: as given, else the noise's sd, or its median over rows where rows differ."""
-    given = problem.kernel.lengthscale_y
-    if given is not None:
-        return np.broadcast_to(np.asarray(given, dtype=float), (problem.data.d,)).copy()
-    needs_fit = problem.scale.depends_on_theta or any(
-        noise.discrete or getattr(noise, "standard_deviation", None) is not None
-        for noise in problem.data.noises
-    )
-    observed, noises = problem.data.observed, problem.data.noises
-    if needs_fit:
-        return noise_at_starting_fit(problem)
-    return np.array(
-        [
-            np.median(noises[c].sd(None, problem.scale.static[observed[:, c], c]))
-            if observed[:, c].any()
-            else 1.0
-            for c in range(problem.data.d)
-        ]
-    )
-
-
-def on_kernel_scale(problem: Problem) -> np.ndarray:
-    """(n, k) data on the scale where kernels act, 0 where missing."""
-    data, design = problem.data, problem.design
-    with jax.enable_x64(True):
-        columns = [
-            np.asarray(noise.forward(jnp.where(data.observed[:, c], data.y[:, c], 1.0)))
-            for c, noise in enumerate(data.noises)
-        ]
-    table = np.stack(columns, axis=-1)
-    values = np.take_along_axis(table[design.rows], _datum_columns(problem), axis=1)
-    return np.where(_datum_mask(problem), values, 0.0)
-
-
-def _datum_columns(problem: Problem) -> np.ndarray:
-    if problem.kernel.combine == "product":
-        return np.tile(np.arange(problem.data.d), (problem.data.n, 1))
-    return np.nonzero(problem.data.observed)[1][:, None]
-
-
-def _datum_mask(problem: Problem) -> np.ndarray:
-    if problem.kernel.combine == "product":
-        return problem.data.observed
-    return np.ones((int(problem.data.observed.sum()), 1), dtype=bool)
-
-
 def _flat(array, trailing: int):
     """(N, …) → (N, a), or (N, …, p) → (N, a, p)."""
     if trailing == 1:
@@ -509,14 +463,3 @@ def objective_of(problem: Problem) -> Objective:
             known = Objective(problem)
         object.__setattr__(problem, "_objective", known)
     return known
-
-
-def check_regularisation(value) -> float:
-    """λ as a positive finite number."""
-    try:
-        number = np.nan if isinstance(value, (bool, str)) else float(value)
-    except (TypeError, ValueError):
-        number = np.nan
-    if not 0 < number < np.inf:
-        raise InputError(f"`regularisation` needs a number λ > 0: got {value!r}.")
-    return number

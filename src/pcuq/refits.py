@@ -20,7 +20,8 @@ from jaxtyping import Array, Float
 from pcuq import misfit
 from pcuq._program import Program
 from pcuq.errors import ComputationError
-from pcuq.objective import Objective, on_kernel_scale
+from pcuq.kernel_scale import on_kernel_scale
+from pcuq.objective import Objective
 from pcuq.predict import sample_noise
 from pcuq.problem import Predictor, Problem
 from pcuq.runs import BayesRuns, PcuqRuns

@@ -17,7 +17,8 @@ from pcuq._x64 import x64
 from pcuq.calibrate import Tell
 from pcuq.data import Data
 from pcuq.errors import InputError
-from pcuq.objective import Objective, default_lengthscale
+from pcuq.kernel_scale import default_lengthscale
+from pcuq.objective import Objective
 from pcuq.predict import predict
 from pcuq.problem import Problem
 from pcuq.scores import crps

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import jax
 
-from pcuq._given import as_numbers, check_memory, check_seed, whole_number
+from pcuq._given import as_numbers, check_memory, check_regularisation, check_seed, whole_number
 from pcuq.baselines import mmd_bayes
 from pcuq.errors import InputError
 from pcuq.models.choose import METHODS as METHODS_OF_SOLVING
-from pcuq.objective import check_regularisation
 from pcuq.problem import Problem, check_problem
 from pcuq.samplers.base import CHUNK
 

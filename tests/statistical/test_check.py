@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 import pcuq
 from pcuq import cli, runs
 from pcuq.errors import InputError
+from pcuq.kernel_scale import on_kernel_scale
 from pcuq.likelihood import log_likelihood_function
-from pcuq.objective import Objective, on_kernel_scale
+from pcuq.objective import Objective
 from pcuq.plots import plot_check, plot_misfit
 from pcuq.refits import on_noise_scale, pair_integrals
 from pcuq.start import climber, starting_fit

@@ -15,11 +15,12 @@ from pcuq import pairs
 from pcuq.data import Data
 from pcuq.errors import InputError
 from pcuq.interventions import Intervention
+from pcuq.kernel_scale import default_lengthscale
 from pcuq.kernels import GaussianKernel, GaussianMixtureKernel
 from pcuq.likelihood import log_likelihood
 from pcuq.models import FunctionModel
 from pcuq.noise import Gaussian, Laplace, LogNormal, StudentT
-from pcuq.objective import Objective, default_lengthscale
+from pcuq.objective import Objective
 from pcuq.parameters import Parameter
 from pcuq.problem import Problem
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from pcuq import Data, FunctionModel, GaussianKernel, Intervention, Parameter, Problem
+from pcuq.kernel_scale import on_kernel_scale
 from pcuq.kernels import InverseMultiquadricKernel
-from pcuq.objective import Objective, on_kernel_scale
+from pcuq.objective import Objective
 
 LAM, COUNT, ROWS = 0.02, 5, 6
 X = np.array([0.0, 0.0, 0.5, 1.0, 1.0, 2.0])  # some measured twice

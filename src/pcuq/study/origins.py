@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pcuq._given import check_file, check_seed, read_text, whole_number
+from pcuq._given import check_file, check_regularisation, check_seed, read_text, whole_number
 from pcuq.errors import InputError
 from pcuq.io.source import PETAB, PYTHON, petab_source, text_digest
-from pcuq.objective import check_regularisation
 from pcuq.result import versions
 from pcuq.settings import LENGTHS
 from pcuq.study.plan import METHODS, MOST_TASKS, Origin, Plan, Setting, settings_of

@@ -20,8 +20,9 @@ from pcuq._x64 import x64
 from pcuq.calibrate import calibrate
 from pcuq.errors import ComputationError
 from pcuq.fit import fit
+from pcuq.kernel_scale import default_lengthscale
 from pcuq.kernels import Kernel
-from pcuq.objective import Objective, default_lengthscale
+from pcuq.objective import Objective
 from pcuq.result import Fit
 from pcuq.study.plan import Plan, Setting, Task
 from pcuq.study.worlds import WELL, Replicate, World, world_of
