@@ -170,13 +170,13 @@ class ClosedForm(Embedding):
 
     def data_constants(self):
         atoms = self.setting.design.data_atoms
-        return self._constants(atoms, 1, lambda s: s[atoms] ** 2)
+        return self._constants(atoms, lambda s: s[atoms] ** 2)
 
     def pair_constants(self):
         left, right = self.setting.design.pair_left, self.setting.design.pair_right
-        return self._constants(left, 2, lambda s: s[left] ** 2 + s[right] ** 2)
+        return self._constants(left, lambda s: s[left] ** 2 + s[right] ** 2)
 
-    def _constants(self, atoms, noises: int, variance):
+    def _constants(self, atoms, variance):
         weights, widths = self._terms
         mask = self.setting.design.mask[atoms][..., None]
         length2 = (self.setting.lengthscale[atoms][..., None] * widths) ** 2

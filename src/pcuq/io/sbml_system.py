@@ -33,12 +33,10 @@ class System:
     from the others at all times.
     """
 
-    def __init__(self, document: Document, changed: Iterable[str] = ()):
-        """`changed`: what must be a state although the file alone never changes it."""
+    def __init__(self, document: Document):
         self.document = document
         self.assigned = dict(document.assignments)
-        events = {name for event in document.events.values() for name in event.assign}
-        self._changed = {*changed, *events}
+        self._changed = {name for event in document.events.values() for name in event.assign}
         self.reacting = {
             species
             for reaction in document.reactions.values()

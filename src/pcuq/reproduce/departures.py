@@ -61,7 +61,7 @@ DEPARTURES = {
 def departures(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by case and departure; parts on disk are not computed again."""
     began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.fits()}, tell)
+    store = Store(out / "parts", {"seed": seed, **size.fits()})
     lam = star(store, "main", seed, size, tell)
     cases: dict[str, Any] = {case: {} for case in CASES}
     for case in CASES:

@@ -41,7 +41,7 @@ KERNELS: dict[str, tuple[str, float, float | None, float]] = {
 def erk_replicates(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by regime and method; parts that are on disk are not computed again."""
     began = time.perf_counter()
-    store = _store(out / "parts", seed, size, tell)
+    store = _store(out / "parts", seed, size)
     found = store.get("calibration-erk", lambda: calibration(seed, size))
     lam = found["regularisation"]
     tell(f"ERK: λ = {lam:.3g}, bound by {found['bound_by']}")
@@ -82,18 +82,18 @@ def _replicate(store: Store, seed: int, r: int, lam: float, size: Size, tell: Te
 def _part(folder: Path, seed: int, lam: float, size: Size, r: int) -> list[str]:
     """One data set, in a process of its own."""
     told: list[str] = []
-    _replicate(_store(folder, seed, size, told.append), seed, r, lam, size, told.append)
+    _replicate(_store(folder, seed, size), seed, r, lam, size, told.append)
     return told
 
 
-def _store(folder: Path, seed: int, size: Size, tell: Tell) -> Store:
-    return Store(folder, {"seed": seed, **size.erk_fits()}, tell)
+def _store(folder: Path, seed: int, size: Size) -> Store:
+    return Store(folder, {"seed": seed, **size.erk_fits()})
 
 
 def erk_kernels(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """PCUQ on one data set with other kernels and λ: how coverage under the inhibitor answers."""
     began = time.perf_counter()
-    store = _store(out / "parts", seed, size, tell)
+    store = _store(out / "parts", seed, size)
     star = store.get("calibration-erk", lambda: calibration(seed, size))["regularisation"]
     data = erk.simulate(seed)
     cases: dict[str, Any] = {regime: {} for regime in REGIMES}

@@ -46,7 +46,7 @@ PRIORS = {
 def prior(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by case and Q0; parts on disk are not computed again."""
     began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.fits()}, tell)
+    store = Store(out / "parts", {"seed": seed, **size.fits()})
     lam = star(store, "main", seed, size, tell)
     cases: dict[str, Any] = {case: {} for case in CASES}
     drawn: dict[tuple[str, str], Any] = {}

@@ -23,7 +23,7 @@ SEEDS_APART = 1000  # data sets of two studies are different ones
 def lotka_volterra_replicates(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by setting, case and method; parts that are on disk are not computed again."""
     began = time.perf_counter()
-    store = _store(out / "parts", seed, size, tell)
+    store = _store(out / "parts", seed, size)
     found: dict[str, Any] = {}
     lams: dict[str, float] = {}
     for setting in size.settings:
@@ -137,11 +137,11 @@ def _part(
 ) -> list[str]:
     """One data set, in a process of its own."""
     told: list[str] = []
-    store = _store(folder, seed, size, told.append)
+    store = _store(folder, seed, size)
     study = _Study(store, setting, case, seed, lam, size, told.append)
     study.replicate(r) if factor is None else study.replicate_at(factor, r)
     return told
 
 
-def _store(folder: Path, seed: int, size: Size, tell: Tell) -> Store:
-    return Store(folder, {"seed": seed, **size.fits()}, tell)
+def _store(folder: Path, seed: int, size: Size) -> Store:
+    return Store(folder, {"seed": seed, **size.fits()})

@@ -35,7 +35,7 @@ ERROR = 50.0
 def robustness(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by share of outliers and method; parts on disk are not computed again."""
     began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.fits()}, tell)
+    store = Store(out / "parts", {"seed": seed, **size.fits()})
     lam = star(store, "main", seed, size, tell)
     cases: dict[str, Any] = {}
     for share in size.outliers:

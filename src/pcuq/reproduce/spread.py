@@ -37,7 +37,7 @@ USUAL = len(lotka_volterra.TIMES)
 def spread(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by case, n and method; parts on disk are not computed again."""
     began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.fits()}, tell)
+    store = Store(out / "parts", {"seed": seed, **size.fits()})
     lam = star(store, "main", seed, size, tell)
     cases: dict[str, Any] = {}
     for case in CASES:

@@ -14,14 +14,13 @@ from typing import Any
 
 from pcuq._files import write_json
 from pcuq.errors import InputError
-from pcuq.reproduce.rows import Tell
 
 
 class Store:
     """A folder of parts, all computed with the same `settings`."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any], tell: Tell):
-        self.folder, self.tell = folder, tell
+    def __init__(self, folder: Path, settings: dict[str, Any]):
+        self.folder = folder
         self.settings = json.loads(json.dumps(settings))  # as it will be read back
         self.taken = self.made = 0
         folder.mkdir(parents=True, exist_ok=True)
