@@ -73,7 +73,8 @@ class MeshSolver:
 
     def many(self, values, count: int) -> tuple[Float[Array, "L n d"], Bool[Array, " L"]]:
         """The same for values {name: (L,)}, L = `count`, side by side where that can be."""
-        if self._mode == "reverse" or _one_by_one(self.segments, self.grids):
+        # Jumps are functions of one state.
+        if self._mode == "reverse" or any(segment.jumps for segment in self.segments):
             return jax.vmap(self._solve, axis_size=count)(values)
         taken = integrate(Lanes(self._model, count), self.segments, self.grids, values)
         return base.kept(jnp.moveaxis(taken.outputs, -1, 0), taken.fine)
@@ -126,11 +127,6 @@ def uniform(segments: tuple[Segment, ...], spacing: float, stiff: bool = False) 
 def count(grids: tuple[Grid, ...]) -> int:
     """Steps in all."""
     return sum(len(grid.steps) for grid in grids)
-
-
-def _one_by_one(segments: tuple[Segment, ...], grids: tuple[Grid, ...]) -> bool:
-    """Whether there are linear systems to solve, or jumps, which are functions of one state."""
-    return any(grid.stiff for grid in grids) or any(segment.jumps for segment in segments)
 
 
 def integrate(

@@ -48,13 +48,12 @@ COUPLINGS = (
 
 
 def step(f: Callable[[Any, Array], Array], u: Array, times: Array, h: Array) -> Array:
-    """One step of length h, with stages at `times`."""
+    """One step of length h, with stages at `times`, from a state (k,), or from L of them (k, L)."""
 
     def first(u):
         return f(times[0], u)
 
-    jacobian = jax.lax.stop_gradient(jax.jacfwd(first)(u))
-    inverse = _inverse(jnp.eye(len(u)) / (GAMMA * h) - jacobian)
+    inverse = _inverse(_diagonal(u) / (GAMMA * h) - jax.lax.stop_gradient(_jacobian(first, u)))
 
     def times_w(k):
         return k / (GAMMA * h) - jax.jvp(first, (u,), (k,))[1]
@@ -62,7 +61,10 @@ def step(f: Callable[[Any, Array], Array], u: Array, times: Array, h: Array) -> 
     def solve(b):
         # Differentiated as W dk = db − dW k, which needs no derivative of the whole inverse.
         return jax.lax.custom_linear_solve(
-            times_w, b, lambda _, b: inverse @ b, lambda _, b: inverse.T @ b
+            times_w,
+            b,
+            lambda _, b: _product(inverse, b),
+            lambda _, b: _product(inverse.swapaxes(0, 1), b),
         )
 
     slope, in_time = jax.jvp(lambda t: f(t, u), (times[0],), (jnp.ones_like(times[0]),))
@@ -76,6 +78,29 @@ def step(f: Callable[[Any, Array], Array], u: Array, times: Array, h: Array) -> 
     return at + k[-1]
 
 
+def _diagonal(u: Array) -> Array:
+    """Ones, (k, k), or (k, k, 1) for states side by side."""
+    return jnp.eye(len(u)).reshape(len(u), len(u), *[1] * (u.ndim - 1))
+
+
+def _jacobian(function: Callable[[Array], Array], u: Array) -> Array:
+    """∂f_i/∂u_j, (k, k) or (k, k, L)."""
+    ways = jnp.broadcast_to(_diagonal(u), (len(u), *u.shape))
+    return jax.vmap(lambda way: jax.jvp(function, (u,), (way,))[1], out_axes=1)(ways)
+
+
+# Loops that stay loops: unrolled, XLA would compute the parts of a product over and over.
+
+
+def _product(matrix: Array, b: Array) -> Array:
+    """A b, column by column."""
+
+    def add(j, total):
+        return total + _at(matrix, j, 1) * _at(b, j)
+
+    return jax.lax.fori_loop(0, len(b), add, jnp.zeros_like(b))
+
+
 def _inverse(matrix: Array) -> Array:
     """By Gauss and Jordan, with pivots on the diagonal.
 
@@ -83,15 +108,20 @@ def _inverse(matrix: Array) -> Array:
     used. LAPACK takes longer for matrices this small, and two threads that call it through JAX can
     wait for each other for ever.
     """
-    number = jnp.arange(len(matrix))
-    for j in range(len(matrix)):
-        here = number == j
-        row = jnp.where(here, 1.0, matrix[j]) / matrix[j, j]
-        rest = (
-            jnp.where(here[None], 0.0, matrix) - jnp.where(here, 0.0, matrix[:, j])[:, None] * row
-        )
-        matrix = jnp.where(here[:, None], row, rest)
-    return matrix
+    number = jnp.arange(len(matrix)).reshape(-1, *[1] * (matrix.ndim - 2))
+
+    def eliminate(j, matrix):
+        here, pivot_row = number == j, _at(matrix, j)
+        row = jnp.where(here, 1.0, pivot_row) / _at(pivot_row, j)
+        column = jnp.where(here, 0.0, _at(matrix, j, 1))
+        rest = jnp.where(here, 0.0, matrix) - column[:, None] * row
+        return jnp.where(here[:, None], row, rest)
+
+    return jax.lax.fori_loop(0, len(matrix), eliminate, matrix)
+
+
+def _at(array: Array, j, axis: int = 0) -> Array:
+    return jax.lax.dynamic_index_in_dim(array, j, axis, keepdims=False)
 
 
 def _combine(coefficients: tuple[float, ...], k: list[Array]) -> Array:
