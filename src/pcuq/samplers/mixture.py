@@ -35,6 +35,7 @@ PARTS = 6  # fits, each to other positions: their average errs less in the tails
 COMPONENTS = 20, 5  # of each part, and more for each parameter
 POINTS = 1000, 200  # earlier positions that each part is fitted to, likewise
 MANY_POINTS = 850  # for each parameter, where there are many positions: more to learn, and to lose
+MOST_WORK = 1.5e8  # products in a part's iteration: with more, a fit would take a quarter minute
 ITERATIONS = 10  # of expectation–maximisation
 # Of the covariances, part by part: m should reach beyond the positions seen.
 INFLATION = np.array([1.1, 1.1, 1.2, 1.2, 2.0, 4.0])
@@ -74,7 +75,7 @@ def fit_mixture(
     # At random: evenly spaced ones can be, at any time, those of the same few particles.
     p = positions.shape[1]
     points, many = POINTS[0] + POINTS[1] * p, MANY_POINTS * p
-    if len(positions) > 5 * many:
+    if len(positions) > 5 * many and many * _components(p) * p**2 < MOST_WORK:
         points = max(points, many)
     some = np.random.default_rng(0).integers(0, len(positions), (PARTS, points))
     # Points that had to be repeated do not count as more.
@@ -127,13 +128,17 @@ def _fit(points: Float[Array, "K p"], scale, repeats) -> Mixture:
         volumes = jnp.sum(jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)), axis=1)
         return jax.nn.softmax(jnp.log(weights) - volumes - jnp.sum(apart**2, axis=2) / 2, axis=1)
 
-    components = COMPONENTS[0] + COMPONENTS[1] * p
+    components = _components(p)
     nearest = jnp.argmin(_squared_distances(z, _scattered(z, components)), axis=1)
     shares = jax.nn.one_hot(nearest, components)
     shares = jax.lax.fori_loop(0, ITERATIONS, lambda _, s: memberships(*maximise(s)), shares)
     weights, means, factors = maximise(shares)
     factors = whole @ factors
     return Mixture(middle + means @ whole.T, factors, _inverse(factors), jnp.log(weights))
+
+
+def _components(p: int) -> int:
+    return COMPONENTS[0] + COMPONENTS[1] * p
 
 
 def _inverse(factors):
