@@ -167,7 +167,7 @@ def by_numpyro(problem) -> dict:
     return {"seconds": seconds, "ess": ess, "ess_per_s": ess / seconds}
 
 
-BEST = jnp.array([-2.0, -4.0])  # a start that does not cost NumPyro its warm-up
+BEST = np.array([-2.0, -4.0])  # a start that does not cost NumPyro its warm-up
 
 if __name__ == "__main__":
     main()
