@@ -249,20 +249,20 @@ def test_an_unknown_experiment_is_refused(tmp_path):
 
 
 def test_a_part_of_other_settings_is_refused(tmp_path):
-    Store(tmp_path, {"seed": 0, "n": 1}, print).get("one", lambda: {"a": 1})
+    Store(tmp_path, {"seed": 0, "n": 1}).get("one", lambda: {"a": 1})
     with pytest.raises(InputError, match="n differ"):
-        Store(tmp_path, {"seed": 0, "n": 2}, print).get("one", lambda: {"a": 1})
+        Store(tmp_path, {"seed": 0, "n": 2}).get("one", lambda: {"a": 1})
 
 
 def test_a_part_that_cannot_be_written_leaves_nothing(tmp_path):
-    store = Store(tmp_path, {}, print)
+    store = Store(tmp_path, {})
     with pytest.raises(TypeError, match="not JSON serializable"):
         store.get("one", lambda: {"a": object()})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_not_a_number_is_null(tmp_path):
-    part = Store(tmp_path, {}, print).get("one", lambda: {"a": [float("nan"), 1.0]})
+    part = Store(tmp_path, {}).get("one", lambda: {"a": [float("nan"), 1.0]})
     assert part == {"a": [None, 1.0]}
 
 
@@ -324,7 +324,7 @@ def test_scores_are_of_what_lies_beyond_the_data():
 
 
 def test_a_folder_can_be_carried_to_another_place(tmp_path):
-    Store(tmp_path / "a", {"seed": 0}, print).get("one", lambda: {"x": 1})
+    Store(tmp_path / "a", {"seed": 0}).get("one", lambda: {"x": 1})
     shutil.copytree(tmp_path / "a", tmp_path / "b")
-    store = Store(tmp_path / "b", {"seed": 0}, print)
+    store = Store(tmp_path / "b", {"seed": 0})
     assert store.get("one", lambda: {"x": 2}) == {"x": 1}
