@@ -50,8 +50,9 @@ class Evidence:
     label: str
     coverage: dict[str, float]
     by_output: dict[str, dict[str, float]]
-    width: float  # mean width of the 90 % band without noise, over the data, in noise sds
-    # (in ranges of the data where the noise is fitted)
+    # Mean width of the 90 % band without noise, over the data: in noise sds, or in ranges of the
+    # data where the noise is fitted.
+    width: float
     measured: int
     reach: float = float("nan")  # that of the band with noise, as a share of the range of the data
     style: Style = STYLES["pcuq"]
