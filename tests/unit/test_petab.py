@@ -366,3 +366,14 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"\xff\xfe\x00\x9f \x80\n\x00")
     with pytest.raises(pcuq.InputError, match=r"cannot be read|not valid"):
         pcuq.from_petab(path)
+
+
+def test_noise_may_be_the_name_of_what_the_model_assigns(tmp_path):
+    wanted = likelihood(load(tmp_path))
+    rules = f"<listOfRules>{sb.assignment('half', '0.5')}</listOfRules>"
+    model = pt.MODEL.replace("<listOfReactions>", rules + "<listOfReactions>").replace(
+        "</listOfParameters>", sb.parameter("half", constant=False) + "</listOfParameters>"
+    )
+    observables = "observableId\tobservableFormula\tnoiseFormula\nobs_a\tA\thalf\n"
+    named = load(tmp_path, model=model, observables=observables)
+    np.testing.assert_allclose(likelihood(named), wanted, rtol=1e-6)

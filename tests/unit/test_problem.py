@@ -8,12 +8,15 @@ import pytest
 
 import pcuq
 from pcuq.data import Data
+from pcuq.design import similarities_of
 from pcuq.errors import InputError
 from pcuq.interventions import Intervention
+from pcuq.kernel_scale import default_lengthscale
 from pcuq.kernels import GaussianKernel, MaternKernel
 from pcuq.models import FunctionModel, ODEModel
-from pcuq.noise import StudentT
+from pcuq.noise import Gaussian, StudentT
 from pcuq.parameters import Parameter
+from pcuq.predict import predict
 from pcuq.problem import Problem
 
 PARAMETERS = {"a": Parameter("identity"), "sd": Parameter("log")}
@@ -143,3 +146,28 @@ def test_rows_that_are_taken_keep_their_noise_and_condition():
         assert sum(some) == pytest.approx(whole)
     with pytest.raises(pcuq.InputError, match="at least one row"):
         problem.take(np.zeros(4, bool))
+
+
+def test_an_output_that_was_never_measured_leaves_the_others_as_they_are():
+    y = np.column_stack([[0.1, 1.2, 1.9], np.full(3, np.nan)])
+    fitted = Problem(MODEL, Data(y, X, noise="sd"))
+    np.testing.assert_array_equal(np.isfinite(default_lengthscale(fitted)), [True, True])
+    mixed = Data(y, X, noise=(Gaussian(0.5), StudentT(0.5)))
+    alone = Problem(MODEL, Data(y[:, 0], X, Gaussian(0.5), outputs=["u"]))
+    thetas = np.array([[0.9, 0.0], [1.3, 0.0]])
+    found = pcuq.mmd2(Problem(MODEL, mixed), thetas)
+    np.testing.assert_allclose(found, pcuq.mmd2(alone, thetas), rtol=1e-12)
+
+
+def test_rest_is_alike_to_itself_alone():
+    times = np.array([[1.0], [np.inf]])
+    found = similarities_of(times[:, None], times[None], 2.0)
+    np.testing.assert_array_equal(found, np.eye(2))
+
+
+def test_rest_can_be_predicted_where_a_model_has_time():
+    problem = Problem(ODE, Data(np.ones((3, 1)), [1.0, 2.0, 3.0], 0.1))
+    prediction = predict(problem, np.zeros((2, 2)) + 0.5, [2.0, np.inf], noise=False)
+    np.testing.assert_allclose(prediction.trajectories[:, 1], 0.0, atol=1e-6)
+    with pytest.raises(InputError, match="needs finite covariates"):
+        predict(Problem(MODEL, Data(Y, X)), np.zeros((2, 2)), [np.inf], noise=False)
