@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
 from pcuq._given import as_numbers
@@ -248,11 +249,25 @@ def check_problem(given: Any) -> Problem:
     return given
 
 
-def _describe(prior) -> tuple:
-    """What a prior is made of: names of classes, those of a truncated one's parts too; numbers."""
-    numbers, structure = jax.tree.flatten(prior)
-    names = re.findall(r"CustomNode\((\w+)", str(structure))
-    return names, [np.asarray(number, np.float32).tolist() for number in numbers]
+def _describe(prior: dist.Distribution) -> tuple[list[str], list[Any]]:
+    """What a prior is made of: names of classes, those of a truncated one's parts too; numbers.
+
+    By the names of its fields: numpyro has them in a set, whose order differs between processes.
+    """
+    names, numbers = [type(prior).__name__], []
+    for name in sorted(type(prior).gather_pytree_data_fields()):
+        parts, structure = jax.tree.flatten(
+            vars(prior).get(name), is_leaf=lambda part: isinstance(part, dist.Distribution)
+        )
+        names += re.findall(r"CustomNode\((\w+)", str(structure))
+        for part in parts:
+            if isinstance(part, dist.Distribution):
+                inner = _describe(part)
+                names += inner[0]
+                numbers += inner[1]
+            else:
+                numbers.append(np.asarray(part, np.float32).tolist())
+    return names, numbers
 
 
 class Scale:

@@ -1,5 +1,9 @@
 """A problem checks its parts against each other, and says what does not fit."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -125,6 +129,31 @@ def test_the_fingerprint_tells_problems_apart():
     ]
     assert problem() == problem()
     assert len({problem(), *different}) == len(different) + 1
+
+
+def test_the_fingerprint_is_the_same_in_every_process():
+    """Python gives sets of names another order in each: of these two, for all fields below."""
+    code = """if True:
+        import numpyro.distributions as dist, pcuq
+        laws = {
+            "a": pcuq.Parameter("identity", dist.Normal(2.0, 1.0)),
+            "b": pcuq.Parameter("log", dist.TruncatedNormal(2.0, 1.0, low=0.0), "natural"),
+            "c": pcuq.Parameter("logit", dist.Uniform(0.25, 0.75), "natural", 0.25, 0.75),
+        }
+        model = pcuq.FunctionModel(lambda x, p: [p["a"]], laws, ["u"], constants={"d": 1.0})
+        data = pcuq.Data([1.0, 2.0], [0.0, 1.0], noise=0.5, condition=["one", "two"])
+        conditions = {"one": None, "two": pcuq.Intervention(set={"d": "a"}, scale={"b": 2.0})}
+        print(pcuq.Problem(model, data, conditions=conditions).fingerprint)
+    """
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("0", "5")
+    ]  # fmt: skip
+    assert found[0] == found[1] != ""
 
 
 def test_rows_that_are_taken_keep_their_noise_and_condition():
