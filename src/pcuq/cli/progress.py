@@ -74,7 +74,7 @@ class Figures:
 
 @contextmanager
 def display(console: Console) -> Iterator[Listener]:
-    """A bar on a terminal, with the figures beside it; it is gone when the fit is done."""
+    """A bar on a terminal, with the figures below it; it is gone when the fit is done."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -84,6 +84,22 @@ def display(console: Console) -> Iterator[Listener]:
         TimeRemainingColumn,
     )
     from rich.progress import Progress as Display
+    from rich.text import Text
+
+    figures, below = Figures(), Text()
+
+    class Left(TimeRemainingColumn):
+        """Silent while it is not known: beside an empty word the time before it would be read."""
+
+        def render(self, task):
+            return Text("" if task.total is None else "left ") + super().render(task)
+
+    class TwoLines(Display):
+        """On one line, 80 columns would cut off how far it is and the time left."""
+
+        def get_renderables(self):
+            yield from super().get_renderables()
+            yield below
 
     columns = (
         SpinnerColumn(),
@@ -91,21 +107,18 @@ def display(console: Console) -> Iterator[Listener]:
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[figures]}"),
+        Left(),
     )
-    figures = Figures()
-    with Display(*columns, console=console, transient=True) as shown:
-        task = shown.add_task(PREPARING, total=None, figures="")
+    with TwoLines(*columns, console=console, transient=True) as shown:
+        task = shown.add_task(PREPARING, total=None)
 
         def listen(progress: Progress) -> None:
+            below.plain = f"  {figures(progress)}"
             shown.update(
                 task,
                 description=_phase(progress),
                 completed=progress.iteration,
                 total=progress.total,
-                figures=figures(progress),
             )
 
         def stage(line: str) -> None:
