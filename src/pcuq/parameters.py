@@ -89,6 +89,13 @@ class Parameter:
         assert self.prior is not None
         return self.prior
 
+    def theta_of(self, name: str) -> str:
+        """What θ is of the named value, in words: "log k", or "θ of k" where k has bounds."""
+        if self._bounds is None:
+            return name if self.transform == "identity" else f"{self.transform} {name}"
+        plain = self.transform == "logit" and self._bounds == (0.0, 1.0)
+        return f"logit {name}" if plain else f"θ of {name}"
+
     def constrain(self, theta):
         """θ → natural value."""
         return self._from_scale(self._scaled(theta))

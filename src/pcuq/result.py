@@ -211,7 +211,8 @@ def make_tree(
     natural = problem.parameters.constrain(jnp.asarray(theta))
     posterior = {name: (("chain", "draw"), paths(np.asarray(natural[name]))) for name in names}
     unconstrained = {
-        name: (("chain", "draw"), paths(theta[..., i])) for i, name in enumerate(names)
+        name: (("chain", "draw"), paths(theta[..., i]), {"long_name": parameter.theta_of(name)})
+        for i, (name, parameter) in enumerate(problem.parameters.items())
     }
     stats: dict[str, Any] = {
         "v": (("chain", "draw"), paths(v)),

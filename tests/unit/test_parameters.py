@@ -47,6 +47,13 @@ def test_values_are_what_the_names_say():
     assert value("identity with bounds", 0.0) == 1.5
 
 
+def test_theta_is_told_in_words():
+    said = {name: parameter.theta_of("k") for name, parameter in PARAMETERS.items()}
+    plain = {name: words for name, words in said.items() if "θ" not in words}
+    assert plain == {"logit": "logit k", "log": "log k", "log10": "log10 k", "identity": "k"}
+    assert set(said.values()) - set(plain.values()) == {"θ of k"}
+
+
 PRIORS = [
     (Parameter("log", dist.Gamma(2.0, 3.0), "natural"), stats.gamma(2, scale=1 / 3).pdf),
     (

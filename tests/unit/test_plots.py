@@ -137,7 +137,10 @@ def test_pairs_stand_below_the_diagonal_with_the_prior(fit):
     prior, first, second = axes[1, 0].collections
     assert np.array_equal(first.get_offsets(), second.get_offsets())
     assert len(prior.get_offsets()) == fit.tree["prior"].sizes["draw"]
-    assert axes[1, 0].get_xlabel() == "rate"
+    # θ is what is drawn: the value itself where it is not transformed.
+    assert (axes[1, 0].get_xlabel(), axes[1, 0].get_ylabel()) == ("rate", "log start")
+    natural = plots.plot_pairs(fit, unconstrained=False)
+    assert natural[1, 0].get_ylabel() == "start"
     plt.close("all")
 
 

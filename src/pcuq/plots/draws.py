@@ -60,6 +60,7 @@ def plot_pairs(
     """
     several = [fits] if isinstance(fits, Fit) else list(fits)
     names = _names(several[0], parameters)
+    words = [_in_words(several[0], name, unconstrained) for name in names]
     p = len(names)
     if axes is None:
         axes = plt.subplots(
@@ -88,9 +89,9 @@ def plot_pairs(
             if limits is not None and names[i] in limits and i != j:
                 ax.set_ylim(limits[names[i]])
             if i == p - 1:
-                ax.set_xlabel(names[j])
+                ax.set_xlabel(words[j])
             if j == 0:
-                ax.set_ylabel(names[i] if i else "")
+                ax.set_ylabel(words[i] if i else "")
             ax.tick_params(labelsize="x-small", labelbottom=i == p - 1, labelleft=j == 0 and i > 0)
             ax.locator_params(nbins=4)
     return axes
@@ -111,7 +112,7 @@ def plot_parameter(
         _prior_table(several[0], names, unconstrained),
         0,
     )
-    ax.set(xlabel=parameter, yticks=[])
+    ax.set(xlabel=_in_words(several[0], parameter, unconstrained), yticks=[])
     return ax
 
 
@@ -166,6 +167,13 @@ def _table(fit: Fit, names: Sequence[str], unconstrained: bool) -> np.ndarray:
     group = fit.tree["unconstrained_posterior" if unconstrained else "posterior"]
     columns = [group[name].transpose("draw", "chain").to_numpy().ravel() for name in names]
     return np.stack(columns, axis=-1)
+
+
+def _in_words(fit: Fit, name: str, unconstrained: bool) -> str:
+    """What is drawn along an axis: "log k", where it is θ and not k itself."""
+    if not unconstrained:
+        return name
+    return str(fit.tree["unconstrained_posterior"][name].attrs.get("long_name", name))
 
 
 def _prior_table(fit: Fit, names: Sequence[str], unconstrained: bool) -> np.ndarray | None:
