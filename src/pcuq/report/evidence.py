@@ -58,6 +58,7 @@ class Evidence:
     style: Style = STYLES["pcuq"]
     filled: bool = True  # three filled bands over each other cannot be told apart
     heldout: dict[str, Any] | None = None
+    known_noise: bool = True  # whether it was given as numbers
     pit: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
@@ -132,7 +133,8 @@ def _of_data(fit: Fit, label: str) -> Evidence:
     inside = {f"{level:g}": np.full(y.shape, np.nan) for level in LEVELS}
     width, whole = np.full(y.shape, np.nan), np.full(y.shape, np.nan)
     scale = fit.tree["constant_data"]["noise_scale"].transpose("row", "output").to_numpy()
-    scale = np.where(np.isfinite(scale), scale, _range(y))  # NaN where the noise is fitted
+    known = np.isfinite(scale)  # NaN where the noise is fitted
+    scale = np.where(known, scale, _range(y))
     for condition in conditions_of(fit):
         found = stored_at_the_data(fit, condition)
         if found is None:
@@ -157,6 +159,7 @@ def _of_data(fit: Fit, label: str) -> Evidence:
         width=_mean(np.where(np.isfinite(y), width / scale, np.nan)),
         measured=int(np.isfinite(y).sum()),
         reach=_mean(np.where(np.isfinite(y), whole / _range(y), np.nan)),
+        known_noise=bool(known[np.isfinite(y)].all()),
     )
 
 

@@ -10,7 +10,8 @@ The rules, from the figures of the PCUQ fit (or of the first one, without it):
    and of little use.
 5. Bayes takes the model to be right. Where its bands miss the data that they were fitted to, it is
    wrong. Where they only miss what was held out, they are too narrow, and the model may be right:
-   points of one curve are missed together.
+   points of one curve are missed together. Where the noise is fitted too, bands that hold the data
+   say less: what the model misses may have been taken for noise.
 
 Points of one time course are not independent, so that no standard error is given for a share.
 """
@@ -118,6 +119,10 @@ def _against_bayes(evidence: Sequence[Evidence]) -> list[str]:
     shares = f"hold {percent(seen)} of the data" + (
         f" and {percent(unseen)} of what was held out" if math.isfinite(unseen) else ""
     )
+    hidden = (
+        "" if bayes.known_noise
+        else "; but the noise was fitted too, and may have taken up what the model misses"
+    )  # fmt: skip
     if ratio > MUCH_WIDER and seen < GOOD:
         return [
             "The model is wrong in a way that matters: no single set of parameters describes these "
@@ -128,13 +133,13 @@ def _against_bayes(evidence: Sequence[Evidence]) -> list[str]:
         return [
             f"Bayes, which takes the model to be right, is too sure of itself: its 90 % bands "
             f"{shares}, and its curves spread {ratio:.0f} times less than PCUQ's. The data that "
-            "were fitted give no sign that the model is wrong."
+            f"were fitted give no sign that the model is wrong{hidden}."
         ]
     if ratio > MUCH_WIDER:
         return [
             f"PCUQ's curves spread {ratio:.0f} times as wide as those of Bayes, which takes the "
-            f"model to be right, and whose 90 % bands {shares}: the data give no sign that the "
-            "model is wrong, and PCUQ is the more cautious of the two."
+            f"model to be right, and whose 90 % bands {shares}: PCUQ is the more cautious of the "
+            f"two, and the data give no sign that the model is wrong{hidden}."
         ]
     if seen < GOOD:
         return [
@@ -143,7 +148,7 @@ def _against_bayes(evidence: Sequence[Evidence]) -> list[str]:
         ]
     return [
         "PCUQ and Bayes agree on how uncertain the curves are: the data give no sign that the "
-        "model is wrong."
+        f"model is wrong{hidden}."
     ]
 
 
