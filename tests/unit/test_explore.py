@@ -77,6 +77,16 @@ def test_names_and_fits_that_do_not_belong_are_refused(engine):
         Engine([pcuq.Fit(engine.fits[0].tree)])
 
 
+def test_a_simulator_outside_of_pcuq_is_refused_and_told_what_to_use():
+    model = pcuq.ExternalModel(
+        lambda x, p: p["rate"] * np.asarray(x)[:, None], {"rate": pcuq.Parameter("log")}, ("prey",)
+    )
+    problem = pcuq.Problem(model, pcuq.Data([1.0, 2.0], [1.0, 2.0], noise=0.1))
+    fit = made_fit(problem, "pcuq", 0.1, centre=[0.0], curves=False)
+    with pytest.raises(InputError, match="answers at once.*use `pcuq predict` with --do"):
+        Engine([fit])
+
+
 def curve(page, name: str) -> dict[str, np.ndarray]:
     """The data of a source in the page itself."""
     data = page.evaluate(
