@@ -44,7 +44,9 @@ def held(fit, inside: bool) -> HeldOut:
 
 def test_the_page_needs_no_other_file(fits):
     page = report(fits)
-    assert not re.findall(r'(?:src|href)="(?!data:)[^"]*"', page)
+    assert not re.findall(r'(?:src|href)="(?!data:|#)[^"]*"', page)
+    for place in re.findall(r'href="#([^"]*)"', page):
+        assert f'id="{place}"' in page
     assert "<script" not in page
     assert "url(" not in page
 
@@ -61,8 +63,8 @@ def test_every_output_and_method_is_there(fits):
     assert sum("data and bands" in alt for alt in alts) == 2
     assert page.count('src="data:image/png;base64,iVBOR') == len(alts)
     for label in (
-        "PCUQ 90&nbsp;%",
-        "Bayes 90&nbsp;%",
+        "<th>PCUQ</th><th>Bayes</th>",
+        "in the 50&nbsp;% | 90&nbsp;% band",
         "fixed-point residual",
         "kernel width",
         "jaxlib",
@@ -135,6 +137,27 @@ def test_what_was_held_out_does_not_make_a_model_wrong(fits):
     verdict = judge([good, replace(found(fits[0], 0.1, 0.9), heldout=unseen)])
     assert "too sure of itself" in verdict.reasons[0]
     assert "no sign that the model is wrong" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(("sd", "said"), [(0.02, "false certainty"), (2.0, "the noise was fitted")])
+def test_a_wrong_model_is_told_of_where_the_noise_is_fitted_too(sd, said):
+    """Narrow bands of Bayes that miss the data; and bands that hold them, by much noise."""
+    x = np.linspace(0.0, 5.0, 11)
+    model = pcuq.FunctionModel(
+        lambda x, p: [p["rate"] * x],
+        {"rate": pcuq.Parameter("identity"), "sd": pcuq.Parameter("log")},
+        ("prey",),
+    )
+    problem = pcuq.Problem(model, pcuq.Data(0.5 * x + np.sin(2 * x), x, noise="sd"))
+    centre = [0.5, np.log(sd)]
+    fits = [made_fit(problem, "pcuq", 0.3, centre), made_fit(problem, "bayes", 0.001, centre)]
+    evidence = gather(Case("", fits))
+    assert not any(one.known_noise for one in evidence)
+    wanted = 2 * 1.645 * 0.3 * x / np.ptp(problem.data.y)  # in ranges of the data
+    assert evidence[0].width == pytest.approx(wanted.mean(), rel=0.2)
+    (reason,) = judge(evidence).reasons
+    assert said in reason
+    assert ("no sign" in reason) == (said == "the noise was fitted")
 
 
 def test_bands_that_span_the_data_are_said_to_be_wide(fits):

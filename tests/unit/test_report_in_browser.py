@@ -46,6 +46,10 @@ def test_nothing_sticks_out_of_the_screen(path, watched, width):
     assert verdict["y"] + 40 < 700  # seen without scrolling
 
 
-def test_it_can_be_printed(path, watched):
+def test_all_of_it_can_be_printed(path, watched):
     watched.goto(path.as_uri())
     assert watched.pdf(format="A4").startswith(b"%PDF")
+    numbers = watched.locator("details table").first
+    assert not numbers.is_visible()  # folded on a screen
+    watched.emulate_media(media="print")
+    assert numbers.is_visible()
