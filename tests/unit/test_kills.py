@@ -123,7 +123,8 @@ def test_a_fit_that_was_killed_time_and_again_goes_on_to_the_same_bytes(options,
     expected = Command(tmp_path / "whole", *options)
     chunks = expected.whole()
     iterations = json.loads(xr.load_datatree(expected.out).attrs["diagnostics"])["iterations"]
-    assert iterations == (38200 if options is LENGTHENED else 1000)
+    # 400 and 63 times 600 in all rounds; the systems may ask for a longer warm-up.
+    assert 38200 <= iterations < 40000 if options is LENGTHENED else iterations == 1000
     command = Command(tmp_path / "killed", *options)
     for number, share in enumerate(SHARES):
         command.killed(share * chunks, *(["--resume"] if number else []))
@@ -145,7 +146,8 @@ def test_a_fit_that_was_killed_before_its_first_chunk_begins_again(whole, tmp_pa
 
 def test_ctrl_c_stops_cleanly_and_says_how_to_go_on(whole, tmp_path):
     command = Command(tmp_path, *FIXED)
-    run = command.start()
+    # A shell may have told its background jobs to ignore it.
+    run = command.start(preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     command.wait_for(run, 0.4 * whole[1])
     run.send_signal(signal.SIGINT)
     said = run.communicate()[1]
