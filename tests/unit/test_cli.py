@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import runpy
 import shlex
 import subprocess
@@ -294,6 +295,11 @@ def test_help_teaches_by_example(name):
     page = invoke(name, "--help").stdout
     assert "For example:" in page
     assert f"  pcuq {name}" in page
+    # Each can be copied from a terminal of 80 columns: what is folded ends with a backslash.
+    shown = page.split("For example:")[1].split("╭")[0]
+    assert max(map(len, shown.splitlines())) <= 80
+    for line in re.sub(r"\\ *\n", " ", shown).splitlines():
+        assert line.split()[:2] in ([], ["pcuq", name])
 
 
 def test_help_comes_without_waiting_for_jax():

@@ -6,6 +6,7 @@ Nothing here imports JAX: help and messages about bad options come at once.
 from __future__ import annotations
 
 import functools
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from typing import Annotated
@@ -27,7 +28,8 @@ A typical path, from a model and data to a page for a meeting:
 
 \b
   pcuq fit examples/decay.py --regularisation 1e-3 --out decay.nc
-  pcuq predict decay.nc --problem examples/decay.py --times 0:24:1 --do k*=0.5@6
+  pcuq predict decay.nc --problem examples/decay.py --times 0:24:1 \\
+      --do "k*=0.5@6"
   pcuq report decay.nc --out decay.html
 
 Every command explains itself: pcuq fit --help.
@@ -78,9 +80,15 @@ def _stop(message: str, code: int):
 
 def _help(text: str, examples: Sequence[str]) -> str:
     # \b keeps lines as they are; square brackets would be taken for markup.
-    lines = "\n".join(f"  {example}" for example in examples)
+    lines = "\n".join(f"  {_folded(example)}" for example in examples)
     whole = f"{text}\n\nFor example:\n\n\b\n{lines}" if examples else text
     return whole.replace("[", "\\[")
+
+
+def _folded(example: str) -> str:
+    """On lines that a terminal of 80 columns holds, and that a shell takes for one."""
+    lines = textwrap.wrap(example, 72, break_long_words=False, break_on_hyphens=False)
+    return " \\\n      ".join(lines)
 
 
 def _version(wanted: bool) -> None:
