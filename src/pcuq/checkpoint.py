@@ -22,6 +22,7 @@ from pcuq._files import write_whole
 from pcuq.errors import ComputationError, InputError
 
 FORMAT = 2
+ANEW = "begin anew (--restart at the command line)."
 BEGUN, CHOSEN, START, STATE = "begun.npz", "chosen.npz", "start.npz", "state.npz"
 LEAF = "leaf-"
 FILES = re.compile(r"(part-\d{5}|begun|chosen|start|state)\.npz(\.new)?")
@@ -153,13 +154,12 @@ def _belongs(found: dict[str, np.ndarray], folder: Path, identity: np.ndarray) -
     mark = found.get("mark", np.zeros(2, int))
     if mark.shape != (2,) or mark.dtype.kind != "i" or mark[0] != FORMAT:
         raise InputError(
-            f"what is in {folder} is no checkpoint of this version of pcuq: start again without "
-            "resume."
+            f"what is in {folder} is no checkpoint of this version of pcuq: {ANEW}"
         )
     if not np.array_equal(found.get("identity", np.zeros(0)), identity):
         raise InputError(
             f"the checkpoint in {folder} belongs to another problem or other settings: resume with "
-            "those it was made with, or start again without resume."
+            f"those it was made with, or {ANEW}"
         )
     return int(mark[1])
 
@@ -192,7 +192,7 @@ def _write(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-    damaged = InputError(f"{path} is damaged or no checkpoint: start again without resume.")
+    damaged = InputError(f"{path} is damaged or no checkpoint: {ANEW}")
     try:
         whole = path.read_bytes()
     except FileNotFoundError:

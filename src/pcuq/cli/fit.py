@@ -128,7 +128,8 @@ def fit(
             }
         )
     else:
-        typer.echo(summary.to_string(float_format=lambda value: f"{value:.4g}"))
+        counts = {"ess": "{:.0f}".format}
+        typer.echo(summary.to_string(float_format=lambda value: f"{value:.4g}", formatters=counts))
         if chosen := _choice(found.tree.attrs):
             typer.echo(chosen)
         typer.echo(found.status)

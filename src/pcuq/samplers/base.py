@@ -31,7 +31,7 @@ from jax.core import eval_jaxpr
 from jaxtyping import Array, Bool, Float, Int
 
 from pcuq._program import Program
-from pcuq.checkpoint import Checkpoint
+from pcuq.checkpoint import ANEW, Checkpoint
 from pcuq.errors import ComputationError, InputError
 
 # Warm-up is cut into stages that grow, and the tuning is made anew after each.
@@ -295,8 +295,7 @@ class Crew:
         here, structure = jax.tree.flatten((self.tuning, self.states))
         if [(np.ndim(x), x.dtype) for x in here] != [(x.ndim, x.dtype) for x in leaves]:
             raise InputError(
-                "the checkpoint is of another sampler or another number of threads: start again "
-                "without resume."
+                f"the checkpoint is of another sampler or another number of threads: {ANEW}"
             )
         restored = [jnp.asarray(leaf) for leaf in leaves]
         self.tuning, self.states = jax.tree.unflatten(structure, restored)
