@@ -226,8 +226,8 @@ def _settings(evidence: Sequence[Evidence]) -> list[tuple[str, list[str]]]:
     if any(np.isfinite(a["beta"]) or a["beta"] == np.inf for a in attrs):
         rows.append(("β", [_figure(a["beta"]) for a in attrs]))
     rows += [(name, [str(s[name]) for s in settings]) for name in names]
-    widths = [np.atleast_1d(a["lengthscale_y"]) for a in attrs]
-    rows.append(("kernel width ℓ_Y", [", ".join(f"{x:.3g}" for x in w) for w in widths]))
+    widths = [[f"{x:.3g}" for x in np.atleast_1d(a["lengthscale_y"])] for a in attrs]
+    rows.append(("kernel width ℓ_Y", [", ".join(w if len({*w}) > 1 else w[:1]) for w in widths]))
     rows.append(("seconds", [f"{s['total']:.0f}" for s in seconds]))
     rows.append(("hash of the problem", [a["problem"][:12] for a in attrs]))
     return rows
