@@ -153,9 +153,7 @@ def _belongs(found: dict[str, np.ndarray], folder: Path, identity: np.ndarray) -
     """How many chunks were done; an error if these are not the files of this run."""
     mark = found.get("mark", np.zeros(2, int))
     if mark.shape != (2,) or mark.dtype.kind != "i" or mark[0] != FORMAT:
-        raise InputError(
-            f"what is in {folder} is no checkpoint of this version of pcuq: {ANEW}"
-        )
+        raise InputError(f"what is in {folder} is no checkpoint of this version of pcuq: {ANEW}")
     if not np.array_equal(found.get("identity", np.zeros(0)), identity):
         raise InputError(
             f"the checkpoint in {folder} belongs to another problem or other settings: resume with "

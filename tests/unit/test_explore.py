@@ -83,7 +83,7 @@ def test_a_simulator_outside_of_pcuq_is_refused_and_told_what_to_use():
     )
     problem = pcuq.Problem(model, pcuq.Data([1.0, 2.0], [1.0, 2.0], noise=0.1))
     fit = made_fit(problem, "pcuq", 0.1, centre=[0.0], curves=False)
-    with pytest.raises(InputError, match="answers at once.*use `pcuq predict` with --do"):
+    with pytest.raises(InputError, match=r"answers at once.*use `pcuq predict` with --do"):
         Engine([fit])
 
 
