@@ -24,6 +24,7 @@ from pcuq.cli.options import parse_noise, parse_times
 from pcuq.cli.problems import load_problem, read_table
 from pcuq.cli.progress import Figures, PlainLines, display
 from pcuq.errors import ComputationError, InputError
+from pcuq.reproduce.methods import Run
 from pcuq.samplers.base import Draw, Progress
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -264,7 +265,7 @@ def test_the_example_of_a_table_fits_its_model():
 @pytest.mark.slow
 def test_demo_writes_figures_a_summary_and_a_report(tmp_path):
     size = demo.Size(
-        particles=6, warmup=10, draws=10, bayes_warmup=10, bayes_draws=10, regularisation=1e-4
+        1e-4, Run(particles=6, warmup=10, draws=10), Run(systems=1, warmup=10, draws=10)
     )
     summary = demo.demo(tmp_path, size=size)
     written = json.loads((tmp_path / "summary.json").read_text())

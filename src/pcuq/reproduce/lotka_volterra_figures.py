@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,12 +76,12 @@ def main_figure(cases: dict[str, Case]) -> Figure:
     return figure
 
 
-def contour_panel(ax: Axes, case: Case) -> None:
+def contour_panel(ax: Axes, case: Case, clouds: Mapping[str, tuple[Style, str]] = CLOUDS) -> None:
     """Draws of θ over contours of the log posterior, around the part of Q that fits."""
     low, high = _window(case)
     axes, surface = _log_posterior(case, low, high)
     levels = [-drop for drop in sorted(DROPS, reverse=True) if surface.min() < -drop]
-    for key, (style, label) in CLOUDS.items():
+    for key, (style, label) in clouds.items():
         plot_pairs2d(ax, case.fits[key].thetas[::4], style=style, label=label, size=5)
     lines = ax.contour(
         *axes, surface, levels=levels, colors="black", linewidths=0.7, linestyles="solid", zorder=4
@@ -97,7 +98,7 @@ def contour_panel(ax: Axes, case: Case) -> None:
     )
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     ax.set(xlabel="θ₁ = logit alpha", ylabel="θ₂ = logit beta")
-    warn(ax, [(label, case.fits[key]) for key, (_, label) in CLOUDS.items()])
+    warn(ax, [(label, case.fits[key]) for key, (_, label) in clouds.items()])
 
 
 def traces_figure(cases: dict[str, Case]) -> Figure:
