@@ -383,19 +383,28 @@ def test_figures_beside_the_bar_are_those_of_the_particles():
     rng = np.random.default_rng(0)
 
     def told(warming_up, **info):
-        theta = rng.normal(size=(2, 5, 3))
-        draw = Draw(theta, theta[..., 0], theta[..., 0] > 9)
-        return figures(Progress(1, 9, warming_up, info, draw))
+        theta = rng.normal(size=(10, 2, 5, 3)).repeat(2, axis=0)  # each of them stays for two draws
+        draw = Draw(theta[-1], theta[-1, ..., 0], theta[-1, ..., 0] > 9)
+        return figures(Progress(1, 9, warming_up, info, draw, None if warming_up else theta))
 
     assert told(True, acceptance=0.5, mmd2=0.0123) == "accepted 50%  MMD² 0.0123"
     assert (
         told(True, walked=0.3, jumped=0.1, failed_proposals=0.25)
         == "accepted 30%  failed solves 25%"
     )
-    lines = [told(False, walked=0.3) for _ in range(8)]
-    assert "ESS" not in lines[0]
-    # Independent positions: about as many as there are, 10 particles times 8.
-    assert 40 < float(lines[-1].split("ESS > ")[1]) < 160
+    for _ in range(8):
+        figures.due = 0.0
+        line = told(False, walked=0.3)
+    # Ten paths of 160 draws, half of which are new.
+    assert 500 < float(line.split("ESS ")[1]) < 1100
+
+
+def test_too_few_draws_have_no_ess():
+    figures = Figures()
+    theta = np.random.default_rng(0).normal(size=(8, 2, 5, 3))
+    draw = Draw(theta[-1], theta[-1, ..., 0], theta[-1, ..., 0] > 9)
+    said = [figures(Progress(i, 9, False, {}, draw, theta)) for i in range(3)]
+    assert said[:2] == ["", ""] and said[2].startswith("ESS ")
 
 
 def progress(iteration: int, **info) -> Progress:

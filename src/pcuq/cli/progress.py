@@ -1,8 +1,7 @@
 """A live display of a fit on a terminal, lines now and then elsewhere; it never changes a result.
 
 Told after each chunk: how far it is, the share of accepted moves, MMD² of the particles where they
-are, and, once draws are kept, a lower bound of the effective sample size from one position per
-chunk.
+are, and, once enough draws are kept, their effective sample size so far.
 """
 
 from __future__ import annotations
@@ -18,12 +17,14 @@ from typing import TYPE_CHECKING
 from pcuq.cli.app import say
 
 if TYPE_CHECKING:
+    import numpy as np
     from rich.console import Console
 
     from pcuq.samplers.base import Listener, Progress
 
 SECONDS_BETWEEN_LINES = 2.0
 SECONDS_OF_SILENCE = 15.0
+LEAST, MOST = 20, 200  # draws of a path for the ESS: few say nothing, many take time
 PREPARING = "preparing"
 
 
@@ -44,32 +45,41 @@ def listening() -> Iterator[Listener]:
 
 
 class Figures:
-    """What is shown beside the bar; it remembers one position per chunk for the ESS."""
+    """What is shown below the bar; it remembers the draws, for the ESS."""
 
     def __init__(self):
-        self.seen = []
+        self.seen: list[np.ndarray] = []
+        self.ess, self.due = math.nan, 0.0
 
     def __call__(self, progress: Progress) -> str:
         info = progress.info
         moves = [info[name] for name in ("acceptance", "walked", "jumped") if name in info]
         parts = [f"accepted {max(moves):.0%}"] if moves else []
-        if not progress.warming_up:
-            self.seen.append(progress.draw.theta)
-            if math.isfinite(ess := self._ess()):
-                parts.append(f"ESS > {ess:.0f}")
+        if progress.kept is not None:
+            self.seen.append(progress.kept)
+            self._judge()
+        if math.isfinite(self.ess):
+            parts.append(f"ESS {self.ess:.0f}")
         if "mmd2" in info:
             parts.append(f"MMD² {info['mmd2']:.3g}")
         if (failed := info.get("failed_proposals", 0.0)) >= 0.005:
             parts.append(f"failed solves {failed:.0%}")
         return "  ".join(parts)
 
-    def _ess(self) -> float:
+    def _judge(self) -> None:
+        """The ESS, unless that would take more than a twentieth of the time."""
         import numpy as np
 
         from pcuq.diagnostics import ess_bulk
 
-        paths = np.moveaxis(np.stack(self.seen), 0, 2)  # (systems, particles, chunks, p)
-        return float(np.min(ess_bulk(paths.reshape(-1, *paths.shape[2:]))))
+        began, draws = time.perf_counter(), sum(map(len, self.seen))
+        if draws < LEAST or began < self.due:
+            return
+        paths = np.concatenate(self.seen)[:: -(-draws // MOST)]  # (draws, systems, particles, p)
+        paths = np.moveaxis(paths, 0, 2).reshape(-1, len(paths), paths.shape[-1])
+        self.ess = float(np.min(ess_bulk(paths)))
+        ended = time.perf_counter()
+        self.due = ended + 20 * (ended - began)
 
 
 @contextmanager

@@ -84,7 +84,8 @@ class Progress(NamedTuple):
     total: int
     warming_up: bool
     info: dict[str, float]
-    draw: Draw
+    draw: Draw  # where the particles are
+    kept: np.ndarray | None = None  # θ (T, S, N, p) of the chunk, where it is not of the warm-up
 
 
 Listener = Callable[[Progress], None]
@@ -398,4 +399,5 @@ def _parts(length: int, chunk: int) -> list[int]:
 
 def _progress(iteration: int, total: int, warming_up: bool, info, draw: Draw) -> Progress:
     means = {name: float(np.mean(value)) for name, value in info.items()}
-    return Progress(iteration, total, warming_up, means, Draw(*(leaf[-1] for leaf in draw)))
+    last = Draw(*(leaf[-1] for leaf in draw))
+    return Progress(iteration, total, warming_up, means, last, None if warming_up else draw.theta)
