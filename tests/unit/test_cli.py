@@ -21,7 +21,7 @@ from pcuq import cli, demo
 from pcuq.cli.files import finite
 from pcuq.cli.fit import _choice
 from pcuq.cli.options import parse_noise, parse_times
-from pcuq.cli.problems import load_problem, read_table
+from pcuq.cli.problems import load_problem, load_runs, read_table
 from pcuq.cli.progress import Figures, PlainLines, display
 from pcuq.errors import ComputationError, InputError
 from pcuq.reproduce.methods import Run
@@ -119,6 +119,13 @@ def test_score_tells_how_well_a_second_problem_is_predicted(fitted, tmp_path):
     assert 0 <= said["pcuq"]["scores"]["all"]["coverage"]["0.9"] <= 1
     alone = invoke("score", run, "--problem", problem)
     assert alone.exit_code == 2 and "after it the held-out problem" in alone.stderr
+
+
+def test_runs_of_one_problem_share_it(fitted):
+    """Its file may make data by simulation, and is executed once."""
+    problem, run, _ = fitted
+    one, other = load_runs([run, run], problem)
+    assert one.problem is not None and one.problem is other.problem
 
 
 def test_predict_refuses_another_problem(fitted, tmp_path):

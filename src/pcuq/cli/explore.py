@@ -10,7 +10,7 @@ import typer
 from pcuq.cli.app import Json, command, say
 from pcuq.cli.cache import use_compilation_cache
 from pcuq.cli.files import print_json
-from pcuq.cli.problems import ChangedOption, ProblemOption, load_run
+from pcuq.cli.problems import ChangedOption, ProblemOption, load_runs
 
 
 @command(
@@ -33,7 +33,7 @@ def explore(
     from pcuq.explore.page import import_panel
 
     import_panel()
-    fits = [load_run(path, problem, even_if_changed) for path in runs]
+    fits = load_runs(runs, problem, even_if_changed)
     order = {"pcuq": 0, "bayes": 1}
     fits.sort(key=lambda fit: order.get(fit.method, 2))
     say("compiling")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -111,13 +112,33 @@ def load_problem(path: Path, table: Table | None = None) -> Loaded:
 
 def load_run(path: Path, problem: Path | None = None, even_if_changed: bool = False) -> Fit:
     """A fit with its problem: from the run file itself, or from the file that is given."""
-    from pcuq.io.source import PETAB, rebuild, source_of, text_digest
+    return load_runs([path], problem, even_if_changed)[0]
+
+
+def load_runs(
+    paths: Sequence[Path], problem: Path | None = None, even_if_changed: bool = False
+) -> list[Fit]:
+    """Fits with their problems; one that is the same for several is read and executed once."""
+    from pcuq.io.source import source_of
     from pcuq.result import load
 
-    source = source_of(load(path).tree)
+    found, known = [], {}
+    for path in paths:
+        source = source_of(load(path).tree)
+        if repr(source) not in known:
+            known[repr(source)] = _problem_of(path, source, problem, even_if_changed)
+        found.append(load(path, problem=known[repr(source)]))
+    return found
+
+
+def _problem_of(
+    path: Path, source: Source | None, problem: Path | None, even_if_changed: bool
+) -> Problem:
+    from pcuq.io.source import PETAB, rebuild, text_digest
+
     if problem is None:
         if source is not None and source.kind == PETAB and source.files:
-            return load(path, problem=rebuild(source))
+            return rebuild(source)
         named = "" if source is None else f" It was {source.main} when it was fitted."
         raise InputError(
             f"{path} does not hold the code of its problem, and none is run without being named: "
@@ -133,7 +154,7 @@ def load_run(path: Path, problem: Path | None = None, even_if_changed: bool = Fa
             )
         if source.options:
             table = Table(text=source.files[source.options["name"]], **source.options)
-    return load(path, problem=load_problem(problem, table).problem)
+    return load_problem(problem, table).problem
 
 
 def read_heldout(path: Path, fit: Fit):

@@ -10,7 +10,7 @@ import typer
 from pcuq.cli.app import Json, command, say
 from pcuq.cli.cache import use_compilation_cache
 from pcuq.cli.files import check_out, print_json, write
-from pcuq.cli.problems import ChangedOption, ProblemOption, load_run, read_heldout
+from pcuq.cli.problems import ChangedOption, ProblemOption, load_runs, read_heldout
 
 if TYPE_CHECKING:
     from pcuq.result import Fit
@@ -49,7 +49,7 @@ def report(
     from pcuq.report.page import report_and_figures
 
     needed = bool(do or heldout)
-    fits = [_load(path, problem, even_if_changed, needed) for path in runs]
+    fits = _load(runs, problem, even_if_changed, needed)
     held = read_heldout(heldout, fits[0]) if heldout is not None else ()
     say("drawing")
     page, found = report_and_figures(fits, held, do or (), title, [path.name for path in runs])
@@ -61,10 +61,10 @@ def report(
     say(f"wrote {out}, {len(page.encode()) / 1e6:.1f} MB: open it in a browser")
 
 
-def _load(path: Path, problem: Path | None, even_if_changed: bool, needed: bool) -> Fit:
-    """With its problem where that is given or needed; a plain report does without."""
+def _load(runs: list[Path], problem: Path | None, changed: bool, needed: bool) -> list[Fit]:
+    """With their problem where that is given or needed; a plain report does without."""
     if problem is not None or needed:
-        return load_run(path, problem, even_if_changed)
+        return load_runs(runs, problem, changed)
     from pcuq.result import load
 
-    return load(path)
+    return [load(path) for path in runs]

@@ -10,7 +10,7 @@ import typer
 from pcuq.cli.app import Json, Seed, command, say
 from pcuq.cli.cache import use_compilation_cache
 from pcuq.cli.files import check_out, print_json, write
-from pcuq.cli.problems import ChangedOption, ProblemOption, load_problem, load_run
+from pcuq.cli.problems import ChangedOption, ProblemOption, load_problem, load_runs
 
 
 @command(
@@ -42,8 +42,7 @@ def score(
     from pcuq.score import score as run
 
     fits = {}
-    for path in files:
-        fitted = load_run(path, problem, even_if_changed)
+    for path, fitted in zip(files, load_runs(files, problem, even_if_changed), strict=True):
         if not fitted.trusted:
             say(f"warning: {path}: {fitted.status}")
         name = fitted.method if fitted.method not in fits else path.stem
