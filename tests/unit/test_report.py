@@ -115,6 +115,15 @@ def test_a_fit_that_has_not_converged_supports_no_verdict(problem):
     assert "Do not trust this fit yet" in verdict.sure
 
 
+@pytest.mark.parametrize(("pcuq_fine", "said"), [(False, ()), (True, ("Bayes", "not converged"))])
+def test_nothing_is_concluded_from_a_fit_that_has_not_converged(problem, pcuq_fine, said):
+    pcuq = made_fit(problem, "pcuq", 0.2, trusted=pcuq_fine)
+    bayes = made_fit(problem, "bayes", 0.001, trusted=not pcuq_fine)
+    reasons = judge([found(pcuq, 1.0, 0.9), found(bayes, 0.01, 0.2)]).reasons
+    assert len(reasons) == bool(said)
+    assert all(word in " ".join(reasons) for word in said)
+
+
 @pytest.mark.parametrize(
     ("bayes_width", "bayes_share", "said"),
     [

@@ -193,7 +193,7 @@ def _interventions(evidence: Sequence[Evidence], do: Sequence[str]) -> list[dict
             {
                 "text": text,
                 "words": words,
-                "end": f"{grid[-1]:g}",
+                "end": f"{grid[-1]:.4g}",
                 "pictures": figures.intervention_pictures(evidence, control, treated, words),
                 "rows": _effects(evidence, control, treated),
             }

@@ -2,7 +2,7 @@
 
 The rules, from the figures of the PCUQ fit (or of the first one, without it):
 
-1. A fit that has not converged supports no statement.
+1. A fit that has not converged supports no statement, and none is compared with it.
 2. Held-out measurements decide where there are any: at least 80 % of them within the 90 % bands is
    a yes, 60 % a qualified one.
 3. Without them the bands can only be held against the data they were fitted to: a maybe at best.
@@ -42,16 +42,15 @@ class Verdict(NamedTuple):
 def judge(evidence: Sequence[Evidence]) -> Verdict:
     """The verdict on a case."""
     main = evidence[0]
-    figures = main.fit.diagnostics
-    reasons = [*_against_bayes(evidence), *_outside(figures)]
     if not main.fit.trusted:
         return Verdict(
             "unknown",
             f"It cannot be said yet: the {main.label} computation has not converged, so its bands "
             "may still move.",
             main.fit.status,
-            tuple(reasons),
+            (),
         )
+    reasons = [*_against_bayes(evidence), *_outside(main.fit.diagnostics)]
     if main.heldout is not None and main.heldout["scored"]:
         return _by_heldout(main, reasons)
     share = main.coverage["0.9"]
@@ -113,6 +112,8 @@ def _against_bayes(evidence: Sequence[Evidence]) -> list[str]:
     bayes = next((one for one in evidence if one.fit.method == "bayes"), None)
     if bayes is None or main.fit.method != "pcuq" or not (bayes.width > 0 and main.width > 0):
         return []
+    if not bayes.fit.trusted:
+        return ["The Bayes computation has not converged, so nothing is concluded from it."]
     ratio = main.width / bayes.width
     seen = bayes.coverage["0.9"]
     unseen = (bayes.heldout or {}).get("coverage", {}).get("0.9", math.nan)
