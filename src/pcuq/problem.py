@@ -249,7 +249,7 @@ def check_problem(given: Any) -> Problem:
     return given
 
 
-def _describe(prior: dist.Distribution) -> tuple[list[str], list[Any]]:
+def _describe(prior: Any) -> tuple[list[str], list[Any]]:
     """What a prior is made of: names of classes, those of a truncated one's parts too; numbers.
 
     By the names of its fields: numpyro has them in a set, whose order differs between processes.

@@ -128,7 +128,7 @@ def fit(
             }
         )
     else:
-        counts = {"ess": "{:.0f}".format}
+        counts: dict[str | int, Any] = {"ess": "{:.0f}".format}
         typer.echo(summary.to_string(float_format=lambda value: f"{value:.4g}", formatters=counts))
         if chosen := _choice(found.tree.attrs):
             typer.echo(chosen)
