@@ -21,12 +21,12 @@ from pcuq import report
 from pcuq._files import write_json
 from pcuq._x64 import x64
 from pcuq.groups import keep
-from pcuq.plots import NAMES, STYLES
+from pcuq.plots import NAMES
 from pcuq.report import HeldOut
 from pcuq.reproduce.cases import CASES, EVERY, LAST_DATUM, LATER, SCORED_ON, TIMES, made
 from pcuq.reproduce.figures import BANDS, drawing, grid, legend, species_panel, warn
 from pcuq.reproduce.lotka_volterra import Case
-from pcuq.reproduce.lotka_volterra_figures import contour_panel
+from pcuq.reproduce.lotka_volterra_figures import CLOUDS, contour_panel
 from pcuq.reproduce.methods import METHODS, Run, fit_by
 from pcuq.reproduce.rows import Tell, convergence, performance
 from pcuq.result import versions
@@ -101,8 +101,9 @@ def _case(name: str, seed: int, size: Size, tell: Tell) -> Case:
 def parameters_figure(cases: dict[str, Case]) -> Figure:
     """Draws of θ by Bayes and PCUQ over contours of the log posterior, one panel per case."""
     figure, panels = grid(1, len(cases), 4.5, 4.0)
+    clouds = {key: (CLOUDS[key][0], NAMES[key]) for key in ("pcuq", "bayes")}
     for ax, (name, case) in zip(panels[0], cases.items(), strict=True):
-        contour_panel(ax, case, {key: (STYLES[key], NAMES[key]) for key in ("pcuq", "bayes")})
+        contour_panel(ax, case, clouds)
         ax.set_title(name)
     legend(figure, panels[0], title="contours: log posterior of Bayes, below its maximum")
     return figure
