@@ -449,6 +449,7 @@ def test_lines_are_told_now_and_then_with_the_time_left(monkeypatch, capsys):
     lines = PlainLines()
     for iteration in (20, 21, 40, 100):
         lines(progress(iteration, acceptance=0.5))
+    lines.stop()
     told = capsys.readouterr().err.splitlines()
     # Not the second, half a second later; twenty iterations took ten seconds, sixty are left.
     assert [line.split()[1] for line in told] == ["20/100", "40/100", "100/100"]
