@@ -43,6 +43,7 @@ from pcuq.trust import converged, convergence, settled, verdict
 from pcuq.verify import SolverCheck, check_solver
 
 REFINEMENTS = 2
+NEAR = 44  # values about the fit that the mesh of a baseline is chosen by
 COPIES = 400  # of a point mass: each is predicted with noise of its own
 
 
@@ -112,7 +113,7 @@ def fit(
     lengthscale = default_lengthscale(problem)
     mode = derivative_mode(problem)
     starts = _starts(problem, start, settings)
-    representatives = representatives_of(problem, start, _flat(starts))
+    representatives = _representatives(problem, start, settings, starts)
     tolerance = mesh_tolerance
     if found is not None:
         starts, representatives = found["starts"], found["representatives"]
@@ -202,6 +203,19 @@ def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:
     # Baselines have one mode that matters: begin around the best fit, over-dispersed.
     noise = rngs[0].normal(size=(1, count, len(start.best)))
     return start.scattered(noise, 2.0)
+
+
+def _representatives(problem: Problem, start: Start, settings: Settings, starts) -> np.ndarray:
+    """Values that the mesh is chosen by; draws are held against tight solves after the run."""
+    if settings.method == "pcuq":
+        return representatives_of(problem, start, _flat(starts))
+    rng = np.random.default_rng(settings.seed)
+    near = start.scattered(rng.normal(size=(NEAR, len(start.best))), 2.0)
+    # A posterior stays about the fit: a mesh that must also serve the wildest of the prior is
+    # finer than it needs, or cannot be had.
+    if settings.method == "bayes":
+        return representatives_of(problem, start, near, from_prior=0)
+    return representatives_of(problem, start, near)
 
 
 def _objective(problem: Problem, predictor, lengthscale, mode) -> Objective:

@@ -18,10 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from pcuq._program import Program
 from pcuq._x64 import x64
 from pcuq.functionals import Prediction
 from pcuq.objective import Objective
-from pcuq.predict import predict, sample_noise
+from pcuq.predict import predict, sample_rows
 from pcuq.problem import Problem
 from pcuq.result import Fit
 
@@ -166,7 +167,7 @@ def _at_the_data(objective: Objective, thetas: np.ndarray, key) -> xr.Dataset:
     table = np.asarray(thetas)[rows]
     outputs, ok = objective.solve_many(table)
     w = outputs[:, problem.points.of_row]
-    y = _observed(problem, key, table, w)
+    y = np.asarray(Program(lambda *given: sample_rows(problem, *given))(key, table, w))
     fine = np.asarray(ok)[:, None, None]
     dims = ("chain", "draw", "row", "output")
     return xr.Dataset(
@@ -181,22 +182,6 @@ def _at_the_data(objective: Objective, thetas: np.ndarray, key) -> xr.Dataset:
             "output": list(problem.outputs),
         },
     )
-
-
-def _observed(problem: Problem, key, thetas: np.ndarray, w: np.ndarray) -> np.ndarray:
-    data, every = problem.data, np.arange(problem.data.n)
-    x = None if data.x is None else jnp.asarray(data.x)
-    static = np.where(problem.scale.static > 0, problem.scale.static, np.nan)
-
-    @jax.jit
-    @jax.vmap
-    def draw(s, theta, w):
-        scale = jnp.asarray(static)
-        if problem.scale.depends_on_theta:
-            scale = problem.scale(problem.parameters.constrain(theta), every, w, x)
-        return sample_noise(data, jax.random.fold_in(key, s), w[:, problem.columns], scale)
-
-    return np.asarray(draw(np.arange(len(thetas)), thetas, w))
 
 
 def _columns(values: dict[str, np.ndarray]) -> xr.Dataset:

@@ -212,8 +212,11 @@ def _differ(apart: Array, largest: Array, ok: NDArray[np.bool_]) -> NDArray[np.b
 
 
 def _batches(solve, model, thetas: Array, which: NDArray[np.int_], size: int) -> Iterator:
-    """(rows, results) for `which` rows, in batches of one size: one compilation."""
-    size = min(size, len(which))
+    """(rows, results) for `which` rows, in batches of one size: one compilation.
+
+    Few rows are filled up to a power of two, so that calls with other numbers of them share it.
+    """
+    size = min(size, 2 ** max(0, len(which) - 1).bit_length())
     step = Program(jax.vmap(lambda theta: solve(model.parameters.constrain(theta))))
     for start in range(0, len(which), size):
         rows = which[start : start + size]
@@ -292,6 +295,21 @@ def sample_noise(data: Data, key, w, scale):
             w = w.at[:, column].set(jnp.maximum(w[:, column], 0.0))
     w, scale = jnp.where(fine, w, 1.0), jnp.where(fine, scale, 1.0)
     return jnp.where(fine, _sample(data.noise, key, w, scale), jnp.nan)
+
+
+def sample_rows(problem: Problem, key, thetas, w):
+    """y (S, n, d) for draws with outputs w at the rows of the data, as `sample_noise` makes it."""
+    data, every = problem.data, np.arange(problem.data.n)
+    x = None if data.x is None else jnp.asarray(data.x)
+    static = np.where(problem.scale.static > 0, problem.scale.static, np.nan)
+
+    def draw(s, theta, w):
+        scale = jnp.asarray(static)
+        if problem.scale.depends_on_theta:
+            scale = problem.scale(problem.parameters.constrain(theta), every, w, x)
+        return sample_noise(data, jax.random.fold_in(key, s), w[:, problem.columns], scale)
+
+    return jax.vmap(draw)(jnp.arange(len(thetas)), thetas, w)
 
 
 def _sample(noise: Noise | tuple[Noise, ...], key, w, scale):

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from pcuq import misfit
 from pcuq._program import Program
 from pcuq.errors import ComputationError
 from pcuq.kernel_scale import on_kernel_scale
 from pcuq.objective import Objective
-from pcuq.predict import sample_noise
+from pcuq.predict import sample_rows
 from pcuq.problem import Predictor, Problem
 from pcuq.runs import BayesRuns, PcuqRuns
 from pcuq.scores import pit
@@ -73,7 +73,7 @@ class Refitter:
         self.windows = misfit.make_windows(problem)
         self._bayes, self._pcuq = BayesRuns(self.objective), PcuqRuns(self.objective, lam)
         self._apart = Program(pair_integrals(self.objective))
-        self._measure = Program(lambda *args: _measured(problem, *args))
+        self._measure = Program(lambda *args: sample_rows(problem, *args))
 
     def __call__(self, problem: Problem, start: Start, seed: int) -> Refit:
         """Both methods, from the best fit to this problem's data."""
@@ -150,17 +150,3 @@ def on_noise_scale(problem: Problem, y: Float[np.ndarray, "... d"]) -> np.ndarra
 def _some(thetas: Float[np.ndarray, "K p"], count: int) -> np.ndarray:
     """As many, evenly in time."""
     return thetas[np.linspace(0, len(thetas) - 1, count).round().astype(int)]
-
-
-def _measured(problem: Problem, key: Array, thetas: Array, w: Array) -> Array:
-    data, every = problem.data, np.arange(problem.data.n)
-    x = None if data.x is None else jnp.asarray(data.x)
-    static = np.where(problem.scale.static > 0, problem.scale.static, np.nan)
-
-    def draw(s, theta, w):
-        scale = jnp.asarray(static)
-        if problem.scale.depends_on_theta:
-            scale = problem.scale(problem.parameters.constrain(theta), every, w, x)
-        return sample_noise(data, jax.random.fold_in(key, s), w[:, problem.columns], scale)
-
-    return jax.vmap(draw)(jnp.arange(len(thetas)), thetas, w)

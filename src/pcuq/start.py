@@ -16,15 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pcuq._program import Program
+from pcuq._program import Program, side_by_side
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError
-from pcuq.likelihood import (
-    log_likelihood_function,
-    log_likelihood_of_outputs,
-    predictions,
-)
+from pcuq.likelihood import log_likelihood_of_outputs, predictions
 from pcuq.models.external import ExternalModel
+from pcuq.models.rosenbrock import inverted
 from pcuq.problem import Predictor, Problem
 
 STARTS = 24  # of either kind, the best of SURVEYED prior draws by the likelihood that they climb
@@ -32,10 +29,12 @@ STARTS = 24  # of either kind, the best of SURVEYED prior draws by the likelihoo
 # outside of JAX is dearer, and asked less often.
 SURVEYED, SURVEYED_OUTSIDE = 2048, 256
 AT_ONCE = 256
+CLIMBED_TOGETHER = 2
 TEMPERING = (30.0, 10.0, 3.0, 1.0)
 ITERATIONS = (10, 10, 10, 25)  # at each temperature
 LONGEST_MOVE = 3.0
 ASCENT_TOLERANCE = 1e-3  # of the mesh on which fits are sought
+PRIOR_REPRESENTATIVES = 80
 MESH_TOLERANCE = 2e-4  # of the mesh on which draws are made
 
 
@@ -69,27 +68,31 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
     draws = problem.parameters.draws(jax.random.key(seed), surveyed)
     if problem.nominal is not None:
         draws[0] = problem.nominal
-    predictor = problem.predictor(draws[:32], mode="forward", tolerance=ASCENT_TOLERANCE)
-    climb = Program(jax.vmap(_ascent(problem, predictor)))
-    density = Program(jax.vmap(_tempered_posterior(problem, predictor), in_axes=(0, None)))
+    # The same for every seed: fits of one design then share a mesh, and what is compiled for it.
+    some = problem.parameters.draws(jax.random.key(0), 32)
+    if problem.nominal is not None:
+        some[0] = problem.nominal
+    predictor = problem.predictor(some, mode="forward", tolerance=ASCENT_TOLERANCE)
+    survey = Program(_likelihoods_and_priors(problem, predictor))
+    likelihood, prior = side_by_side(survey, surveyed // AT_ONCE, draws)
+    if not np.isfinite(likelihood + prior).any():
+        raise ComputationError(
+            f"none of {surveyed} prior draws can be solved: check the model's right-hand side "
+            "and initial state, or narrow the priors to values at which it can be solved."
+        )
     schedule = np.repeat(TEMPERING, ITERATIONS)
     chosen, factors = [], []
-    for first_factor, factor in ((TEMPERING[0], schedule), (1.0, np.ones_like(schedule))):
-        parts = [density(part, first_factor) for part in np.split(draws, surveyed // AT_ONCE)]
-        values = np.concatenate(parts)
-        if not np.isfinite(values).any():
-            raise ComputationError(
-                f"none of {surveyed} prior draws can be solved: check the model's right-hand side "
-                "and initial state, or narrow the priors to values at which it can be solved."
-            )
+    for factor in (schedule, np.ones_like(schedule)):
+        values = likelihood / factor[0] ** 2 + prior
         order = np.argsort(-np.where(np.isfinite(values), values, -np.inf), kind="stable")
         best = order[:STARTS]
         if problem.nominal is not None and 0 not in best:
             best = np.concatenate([[0], best[:-1]])
         chosen.append(best)
         factors.append(np.tile(factor, (STARTS, 1)))
-    ends, posterior, curvature = map(
-        np.asarray, climb(draws[np.concatenate(chosen)], np.concatenate(factors))
+    climb = Program(_ascents(problem, predictor))
+    ends, posterior, curvature = side_by_side(
+        climb, CLIMBED_TOGETHER, draws[np.concatenate(chosen)], np.concatenate(factors)
     )
     posterior = np.where(np.isfinite(posterior), posterior, -np.inf)
     order = np.argsort(-posterior, kind="stable")
@@ -99,11 +102,11 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
 
 def climber(problem: Problem, predictor: Predictor):
     """(points, other data) ↦ the best fit near the points: one program for all data."""
-    one = _ascent(problem, predictor)
-    climb = Program(jax.vmap(lambda theta, y: one(theta, jnp.ones(ITERATIONS[-1]), y), (0, None)))
+    climb = Program(_ascents(problem, predictor))
 
     def climb_from(thetas: Float[np.ndarray, "K p"], y: Float[np.ndarray, "n d"]) -> Start:
-        ends, posterior, curvature = map(np.asarray, climb(np.asarray(thetas), y))
+        factors = np.ones((len(thetas), ITERATIONS[-1]))
+        ends, posterior, curvature = map(np.asarray, climb(np.asarray(thetas), factors, y))
         posterior = np.where(np.isfinite(posterior), posterior, -np.inf)
         order = np.argsort(-posterior, kind="stable")
         return Start(ends[order], posterior[order], _inverse(curvature[order[0]]))
@@ -135,95 +138,111 @@ def noise_at_starting_fit(problem: Problem) -> np.ndarray:
     return np.array(medians)
 
 
-def _tempered_posterior(problem: Problem, predictor: Predictor):
-    likelihood = log_likelihood_function(problem, predictor)
-
-    def log_density(theta, factor):
-        return likelihood(theta) / factor**2 + problem.parameters.log_prior(theta)
-
-    return log_density
+def _likelihoods_and_priors(problem: Problem, predictor: Predictor):
+    likelihood = jax.vmap(log_likelihood_of_outputs(problem))
+    log_prior = jax.vmap(problem.parameters.log_prior)
+    return lambda thetas: (likelihood(*predictor.many(thetas), thetas), log_prior(thetas))
 
 
-class Climber(NamedTuple):
-    """A point of an ascent with what the next step needs: one solve with its Jacobian."""
+class Climbers(NamedTuple):
+    """Points of ascents with what their next steps need: one solve of each with its Jacobian."""
 
-    theta: Float[Array, " p"]
-    likelihood: Float[Array, ""]
-    likelihood_gradient: Float[Array, " p"]
-    fisher: Float[Array, "p p"]
-    prior: Float[Array, ""]
-    prior_gradient: Float[Array, " p"]
-    prior_curvature: Float[Array, " p"]
-    damping: Float[Array, ""]
+    theta: Float[Array, "K p"]
+    likelihood: Float[Array, " K"]
+    likelihood_gradient: Float[Array, "K p"]
+    fisher: Float[Array, "K p p"]
+    prior: Float[Array, " K"]
+    prior_gradient: Float[Array, "K p"]
+    prior_curvature: Float[Array, "K p"]
+    damping: Float[Array, " K"]
 
-    def value(self, factor):
+    def value(self, factor: Float[Array, " K"]) -> Float[Array, " K"]:
         return self.likelihood / factor**2 + self.prior
 
-    def gradient(self, factor):
-        return self.likelihood_gradient / factor**2 + self.prior_gradient
+    def gradient(self, factor: Float[Array, " K"]) -> Float[Array, "K p"]:
+        return self.likelihood_gradient / factor[:, None] ** 2 + self.prior_gradient
 
-    def curvature(self, factor):
-        return self.fisher / factor**2 + jnp.diag(self.prior_curvature)
+    def curvature(self, factor: Float[Array, " K"]) -> Float[Array, "K p p"]:
+        return self.fisher / factor[:, None, None] ** 2 + _diagonal(self.prior_curvature)
 
 
-def _ascent(problem: Problem, predictor: Predictor):
-    """(θ, tempering of each step) ↦ (end point, log posterior there, curvature there).
+def _ascents(problem: Problem, predictor: Predictor):
+    """(θ (K, p), tempering of their steps (K, T)) ↦ (end points, log posterior, curvature there).
 
     A third argument is other data of the same shape.
     """
     noises, design = problem.data.noises, problem.design
     weight = jnp.asarray(design.mask * design.counts[:, None])
     log_prior = problem.parameters.log_prior
-    likelihood = log_likelihood_of_outputs(problem)
+    likelihoods = jax.vmap(log_likelihood_of_outputs(problem), (0, 0, 0, None))
 
-    def at(theta, damping, y) -> Climber:
-        def solve(theta):
-            outputs, ok = predictor(theta)
-            w, s, _ = predictions(problem, outputs, ok, theta)
-            return likelihood(outputs, ok, theta, y), w, s
+    def at(thetas, damping, y) -> Climbers:
+        def solve(thetas):
+            outputs, ok = predictor.many(thetas)
+            w, s, _ = jax.vmap(lambda *given: predictions(problem, *given))(outputs, ok, thetas)
+            return likelihoods(outputs, ok, thetas, y), w, s
+
+        def along(direction):  # the same in every lane: lanes stay side by side
+            return jax.jvp(solve, (thetas,), (jnp.broadcast_to(direction, thetas.shape),))
 
         (value, w, s), (gradient, jacobian_w, jacobian_s) = jax.vmap(
-            lambda v: jax.jvp(solve, (theta,), (v,)), out_axes=((None,) * 3, (-1,) * 3)
-        )(jnp.eye(len(theta)))
+            along, out_axes=((None,) * 3, (-1,) * 3)
+        )(jnp.eye(thetas.shape[1]))
         sd = jnp.select(
             [design.columns == c for c in range(len(noises))],
             [noise.sd(w, s) for noise in noises],
         )
-        fisher = jnp.einsum("mkp,mk,mkq->pq", jacobian_w, weight / sd**2, jacobian_w)
-        fisher = fisher + jnp.einsum("mkp,mk,mkq->pq", jacobian_s, 2 * weight / s**2, jacobian_s)
-        prior, prior_gradient = jax.value_and_grad(log_prior)(theta)
-        curvature = -jnp.diag(jax.hessian(log_prior)(theta))
+        fisher = jnp.einsum("lmkp,lmk,lmkq->lpq", jacobian_w, weight / sd**2, jacobian_w)
+        by_scale = jnp.einsum("lmkp,lmk,lmkq->lpq", jacobian_s, 2 * weight / s**2, jacobian_s)
+        prior, prior_gradient = jax.vmap(jax.value_and_grad(log_prior))(thetas)
+        curvature = -jax.vmap(lambda theta: jnp.diag(jax.hessian(log_prior)(theta)))(thetas)
         # A prior that is convex somewhere must not make the curvature negative.
         curvature = jnp.maximum(jnp.nan_to_num(curvature), 1e-3)
-        return Climber(
-            theta,
+        return Climbers(
+            thetas,
             value,
             jnp.nan_to_num(gradient),
-            jnp.nan_to_num(fisher),
+            jnp.nan_to_num(fisher + by_scale),
             prior,
             prior_gradient,
             curvature,
             damping,
         )
 
-    def step(here: Climber, factor, y):
+    def step(here: Climbers, factor, y):
         a = here.curvature(factor)
-        a = a + here.damping * jnp.diag(jnp.diag(a))
-        move = jnp.linalg.solve(a, here.gradient(factor))
-        move = move * jnp.minimum(1.0, LONGEST_MOVE / (jnp.max(jnp.abs(move)) + 1e-12))
+        diagonal = jnp.diagonal(a, axis1=1, axis2=2)
+        a = a + _diagonal(here.damping[:, None] * diagonal)
+        move = jax.vmap(_solution)(a, here.gradient(factor))
+        longest = jnp.max(jnp.abs(move), axis=1, keepdims=True)
+        move = move * jnp.minimum(1.0, LONGEST_MOVE / (longest + 1e-12))
         there = at(here.theta + move, here.damping, y)
         better = there.value(factor) > here.value(factor)
         damping = jnp.clip(here.damping * jnp.where(better, 0.25, 4.0), 1e-8, 1e8)
-        chosen = jax.tree.map(lambda new, old: jnp.where(better, new, old), there, here)
-        return chosen._replace(damping=damping), None
 
-    def climb(theta, factors, y=problem.data.y):
+        def chosen(new, old):
+            return jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+        return jax.tree.map(chosen, there, here)._replace(damping=damping), None
+
+    def climb(thetas, factors, y=problem.data.y):
         y = jnp.asarray(y)
-        first = at(theta, jnp.asarray(1.0), y)
-        end, _ = jax.lax.scan(lambda here, factor: step(here, factor, y), first, factors)
-        return end.theta, end.value(1.0), end.curvature(1.0)
+        first = at(thetas, jnp.ones(len(thetas)), y)
+        end, _ = jax.lax.scan(lambda here, factor: step(here, factor, y), first, factors.T)
+        untempered = jnp.ones(len(thetas))
+        return end.theta, end.value(untempered), end.curvature(untempered)
 
     return climb
+
+
+def _diagonal(values: Float[Array, "K p"]) -> Float[Array, "K p p"]:
+    return values[:, :, None] * jnp.eye(values.shape[1])
+
+
+def _solution(a: Float[Array, "p p"], b: Float[Array, " p"]) -> Float[Array, " p"]:
+    """a⁻¹ b of a positive definite a: LAPACK could be called by one thread at a time only."""
+    scale = 1 / jnp.sqrt(jnp.diagonal(a))
+    return scale * (inverted(scale[:, None] * a * scale) @ (scale * b))
 
 
 def starting_particles(
@@ -240,12 +259,15 @@ def starting_particles(
 
 
 def representatives(
-    problem: Problem, start: Start, particles: Float[np.ndarray, "N p"]
+    problem: Problem,
+    start: Start,
+    particles: Float[np.ndarray, "N p"],
+    from_prior: int = PRIOR_REPRESENTATIVES,
 ) -> Float[np.ndarray, "R p"]:
     """Values that a mesh must serve: fits, particles, and where the prior may lead them.
 
     A draw that only the mesh cannot solve would be repelled by none, and so attract the system.
     """
     some = particles[:: max(1, len(particles) // 44)]
-    prior = problem.parameters.draws(jax.random.key(0), 80)
+    prior = problem.parameters.draws(jax.random.key(0), from_prior)
     return np.concatenate([start.thetas[:4], some[:44], prior])

@@ -135,7 +135,7 @@ def test_the_inverse_is_that_of_lapack_where_decay_lies_on_the_diagonal(size):
     rates = 10.0 ** np.random.default_rng(size).uniform(-6, 6, (size, size))
     rates = rates * (1 - np.eye(size))
     w = np.diag(4.0 + rates.sum(axis=0)) - rates
-    found = np.asarray(rosenbrock._inverse(jnp.asarray(w)))
+    found = np.asarray(rosenbrock.inverted(jnp.asarray(w)))
     np.testing.assert_allclose(found @ w, np.eye(size), atol=1e-6)
     np.testing.assert_allclose(found, np.linalg.inv(w), rtol=1e-6)
 

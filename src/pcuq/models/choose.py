@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -145,9 +144,9 @@ def _find_mesh(
     representatives = {name: np.asarray(value)[kept] for name, value in values.items()}
 
     def error_on(grids) -> float:
-        padded = tuple(map(mesh.padded, grids))
-        solve = jax.vmap(lambda values: mesh.integrate(model, segments, padded, values).outputs)
-        found = by_lanes(Program(solve), representatives)
+        solver = mesh.MeshSolver(model, segments, tuple(map(mesh.padded, grids)))
+        solve = Program(lambda values: solver.many(values, len(next(iter(values.values()))))[0])
+        found = by_lanes(solve, representatives)
         with np.errstate(all="ignore"):
             apart = np.max(np.abs(found - truth.outputs[kept]), axis=1)
         each = np.max(apart / unit, axis=1)

@@ -12,14 +12,15 @@ from pcuq.models.segments import Segment
 
 MOST_STEPS = 20_000
 ROUNDS = 8
+CLOSE = 1.15  # of two numbers of steps, between which a third is not worth trying
 
 
 def search(segments, density, error_on, tolerance: float, stiff: bool):
     """Scale the density until the error is just below the tolerance."""
     power = 1 / (4 if stiff else 5)  # of the method's order
-    near_enough = 1 / (6 if stiff else 30)  # steps with linear systems are worth saving
+    near_enough = 1 / (2 if stiff else 30)  # steps with linear systems are worth saving
     fewest = mesh.count(_place(segments, density, 0.0, stiff))
-    factor, best, too_coarse = 1.0, None, False
+    factor, best, fine_enough, too_coarse = 1.0, None, np.inf, 0.0
     for _ in range(ROUNDS):
         grids = _place(segments, density, factor, stiff)
         steps = mesh.count(grids)
@@ -27,13 +28,16 @@ def search(segments, density, error_on, tolerance: float, stiff: bool):
             break
         error = error_on(grids)
         if error <= tolerance:
-            best = (grids, error)
-            if too_coarse or error > near_enough * tolerance or steps == fewest:
+            best, fine_enough = (grids, error), factor
+            if error > near_enough * tolerance or steps == fewest:
                 break
         else:
-            too_coarse = True
-            if best is not None:
+            too_coarse = factor
+        if too_coarse and best is not None:
+            if not stiff or fine_enough < CLOSE * too_coarse:
                 break
+            factor = np.sqrt(too_coarse * fine_enough)
+            continue
         change = (error / (0.5 * tolerance)) ** power if 0 < error < np.inf else 2.0
         if error <= tolerance:
             change = 0.5 if error == 0 else max(0.4, change)

@@ -53,7 +53,7 @@ def step(f: Callable[[Any, Array], Array], u: Array, times: Array, h: Array) -> 
     def first(u):
         return f(times[0], u)
 
-    inverse = _inverse(_diagonal(u) / (GAMMA * h) - jax.lax.stop_gradient(_jacobian(first, u)))
+    inverse = inverted(_diagonal(u) / (GAMMA * h) - jax.lax.stop_gradient(_jacobian(first, u)))
 
     def times_w(k):
         return k / (GAMMA * h) - jax.jvp(first, (u,), (k,))[1]
@@ -101,7 +101,7 @@ def _product(matrix: Array, b: Array) -> Array:
     return jax.lax.fori_loop(0, len(b), add, jnp.zeros_like(b))
 
 
-def _inverse(matrix: Array) -> Array:
+def inverted(matrix: Array) -> Array:
     """By Gauss and Jordan, with pivots on the diagonal.
 
     There 1/(γ h) and what decays add up, and a mesh is tried against accurate solves before it is
