@@ -30,18 +30,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replicates", type=int, default=100)
     parser.add_argument("--out", type=Path, required=True, help="a folder")
+    parser.add_argument("--methods", default="bayes,mmd-bayes,pcuq")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    said = {"replicates": options.replicates, **drill(options.out, options.replicates)}
+    said = drill(options.out, options.replicates, options.methods)
+    said = {"replicates": options.replicates, "methods": options.methods, **said}
     print(json.dumps({**said, "seconds": round(time.perf_counter() - began)}, indent=2))
 
 
-def drill(out: Path, replicates: int) -> dict:
+def drill(out: Path, replicates: int, methods: str) -> dict:
     """What came of a study that was killed, beside one that was not."""
     killed, whole = out / "killed", out / "whole"
-    fits = 3 * replicates  # one by each method
-    running = start(killed, replicates, 2)
+    fits = len(methods.split(",")) * replicates
+    running = start(killed, replicates, methods, 2)
     wait_for(killed, fits // 10, running)
     worker = workers_of(running.pid)[0]
     os.kill(worker, signal.SIGKILL)
@@ -54,7 +56,7 @@ def drill(out: Path, replicates: int) -> dict:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     for folder, workers in ((killed, 2), (whole, 1)):
-        code = start(folder, replicates, workers).wait()
+        code = start(folder, replicates, methods, workers).wait()
         if code:
             sys.exit(f"the study in {folder} ended with {code}")
     first, second = kept(killed), kept(whole)
@@ -72,11 +74,12 @@ def drill(out: Path, replicates: int) -> dict:
     }
 
 
-def start(folder: Path, replicates: int, workers: int) -> subprocess.Popen:
+def start(folder: Path, replicates: int, methods: str, workers: int) -> subprocess.Popen:
     """The study's command."""
     command = [str(Path(sys.executable).with_name("pcuq")), "study", "coverage"]
     command += ["--problem", "lotka-volterra", "--cases", "misspecified"]
     command += ["--replicates", str(replicates), "--regularisation", "1.6e-5", *SHORT]
+    command += ["--methods", methods]
     command += ["--workers", str(workers), "--out", str(folder)]
     log = (folder.parent / f"{folder.name}.log").open("a")
     return subprocess.Popen(command, stdout=log, stderr=log)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pcuq import _program
-from pcuq._program import Program
+from pcuq._program import Program, side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -107,3 +107,11 @@ def test_programs_that_factor_matrices_run_one_at_a_time():
             np.testing.assert_array_equal(pool.submit(double, a).result(60), 2 * a)
             assert not waits.done()
         np.testing.assert_array_equal(waits.result(60), np.diag([1.0, 0.5]))
+
+
+def test_parts_run_side_by_side_come_back_in_order_and_in_64_bits():
+    x = np.arange(12.0).reshape(6, 2) + 1e-12
+    doubled, rows = side_by_side(Program(lambda x: (2 * x, jnp.sum(x, axis=1))), 3, x)
+    np.testing.assert_array_equal(doubled, 2 * x)
+    np.testing.assert_array_equal(rows, x.sum(axis=1))
+    assert len(_program._programs) == 1
