@@ -244,6 +244,9 @@ def prior(kind, numbers):
 
 
 ROW = "obs_a\tc0\t0\t0.7\n"
+# Ten thousand million characters, if somebody wrote them all out.
+NESTED = "".join(f'<!ENTITY e{i + 1} "{f"&e{i};" * 10}">' for i in range(9))
+BOMB = f'<!DOCTYPE sbml [<!ENTITY e0 "ha">{NESTED}]>'
 BAD = {
     "truncated XML": ({"model": pt.MODEL[:-40]}, "not valid SBML"),
     "not SBML": ({"model": "<html/>"}, "cannot be read|not valid SBML|no SBML"),
@@ -309,6 +312,22 @@ BAD = {
         {"observables": "observableId\tobservableFormula\tnoiseFormula\tobservableTransformation\n"
                         "obs_a\tA\t0.5\tlog\n",
          **table("measurements", "0.7", "-0.7")}, "positive"),
+    "column twice": (
+        {"conditions": "conditionId\tk1\tk1\nc0\t1\t2\n"}, "the column 'k1' twice"),
+    "row that is too long": (
+        table("measurements", ROW, "obs_a\tc0\t0\t0.7\t1\n"), "line 2 .* 5 entries for 4"),
+    "no column of scales": (table("parameters", "parameterScale", "scale"), "parameterScale"),
+    "no column of estimates": (table("parameters", "estimate", "fit"), "no column estimate"),
+    "division by zero": (table("observables", "A\t0.5", "A/0\t0.5"), "'obs_a' divides by zero"),
+    "root of a negative": (
+        table("observables", "A\t0.5", "sqrt(-1)*A\t0.5"), "'obs_a' divides .* negative"),
+    "no list of problems": ({"problem": "format_version: 1\n"}, "one entry .* got None"),
+    "table in the net": (
+        {"problem": pt.V1["problem.yaml"].replace("[m", "[http://127.0.0.1:9/m")}, "not there"),
+    "extension": (
+        {"problem": pt.V1["problem.yaml"] + "extensions: {pk: {version: 1}}\n"}, "extension 'pk'"),
+    "entities in entities": ({"model": pt.MODEL.replace("<sbml", BOMB + "<sbml").replace(
+        "<model", '<model name="&e9;"')}, "not valid SBML"),
 }  # fmt: skip
 
 
@@ -345,13 +364,20 @@ BAD_2 = {
     "set twice": (("experiments", "e2\t0\tlow", "e2\t0\tlow\ne2\t0\thigh"), "'k1' twice"),
     "unknown function": (("observables", "\tA\t", "\tfoo(A)\t"), "foo"),
     "no value": (("parameters", "0.6\ttrue", "\tfalse"), "nominal"),
+    "another language": (("problem", ": sbml", ": pysb"), "written in 'pysb': only sbml"),
+    "two models": (("problem", "  model:", "  m: {}\n  model:"), "names 2 models"),
+    "list of models": (
+        ("problem", "  model: {location: model.xml, language: sbml}", "  - model.xml"),
+        "model_files: .* not of type",
+    ),
+    "extension": (("problem", "2.0.0", "2.0.0\nextensions: {pk: {required: true}}"), "'pk'"),
 }
 
 
 @pytest.mark.parametrize("kind", BAD_2)
 def test_a_malformed_problem_of_version_two_is_refused_in_one_sentence(tmp_path, kind):
     (name, old, new), said = BAD_2[kind]
-    text = pt.V2[f"{name}.tsv"]
+    text = pt.V2[f"{name}.yaml" if name == "problem" else f"{name}.tsv"]
     assert old in text
     path = pt.write(tmp_path, pt.V2, **{name: text.replace(old, new)})
     with pytest.raises(pcuq.InputError, match=said) as caught:

@@ -6,6 +6,8 @@ named "sd of ...", so that it is computed where the state is known.
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 from collections import Counter
 from pathlib import Path
@@ -108,25 +110,27 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _check_files(path: Path, config: dict[str, Any]) -> None:
-    """Refuse names of files that are not there, and an SBML file that cannot be read, by name."""
+    """Refuse what the YAML file itself gets wrong, and files that cannot be read, by name."""
     from pcuq.io.sbml_document import read as read_sbml
 
     problems = config.get("problems")
-    if "problems" in config and not (isinstance(problems, list) and len(problems) == 1):
+    first = str(config["format_version"]).startswith("1")
+    if (first or "problems" in config) and not (isinstance(problems, list) and len(problems) == 1):
         raise InputError(
             f"{path.name} needs one entry in its list of problems: got "
             f"{len(problems) if isinstance(problems, list) else repr(problems)}; write a file for "
             "each model."
         )
+    _check_extensions(path.name, config.get("extensions"))
     sections = [config, *(problems if isinstance(problems, list) else [])]
     for section in filter(lambda part: isinstance(part, dict), sections):
         for key, value in section.items():
             if not str(key).endswith(("_file", "_files")):
                 continue
             if isinstance(value, dict):
-                value = [item.get("location") for item in value.values() if isinstance(item, dict)]
+                value = _locations(path.name, key, value)
             for name in value if isinstance(value, list) else [value]:
-                if name is None or "://" in str(name):
+                if name is None:
                     continue
                 file = path.parent / str(name)
                 if not os.path.isfile(file):
@@ -141,6 +145,50 @@ def _check_files(path: Path, config: dict[str, Any]) -> None:
                     )
                 if key == "sbml_files" or file.suffix == ".xml":
                     read_sbml(file)
+                elif file.suffix == ".tsv":
+                    _check_table(file)
+
+
+def _check_extensions(source: str, extensions: Any) -> None:
+    """An extension changes what a problem means, unless the file says that it may be ignored."""
+    for name, entry in extensions.items() if isinstance(extensions, dict) else ():
+        if not isinstance(entry, dict) or entry.get("required", True):
+            raise InputError(
+                f"{source} needs the PEtab extension {name!r}, which is not supported."
+            )
+
+
+def _locations(source: str, key: str, models: dict[str, Any]) -> list[Any]:
+    """The files of a version 2 problem's models, of which there must be one, in SBML."""
+    if len(models) != 1:
+        raise InputError(
+            f"{source} names {len(models)} models in {key}: one was wanted; write a file for each."
+        )
+    for name, model in models.items():
+        language = model.get("language") if isinstance(model, dict) else None
+        if language != "sbml":
+            raise InputError(
+                f"the model {name!r} of {source} is written in {language!r}: only sbml is read."
+            )
+    return [model.get("location") for model in models.values()]
+
+
+def _check_table(path: Path) -> None:
+    """Refuse a column that comes twice, and rows that are longer than the header.
+
+    pandas would give the column another name, and make an index of what it did not expect.
+    """
+    rows = csv.reader(io.StringIO(read_text(path)), delimiter="\t")
+    header = next(rows, [])
+    for name, count in Counter(header).items():
+        if count > 1 and name:
+            raise InputError(f"the table {path.name} has the column {name!r} twice: leave one.")
+    for row in rows:
+        if len(row) > len(header):
+            raise InputError(
+                f"line {rows.line_num} of {path.name} has {len(row)} entries for {len(header)} "
+                "columns: leave as many as there are columns."
+            )
 
 
 def _model(
@@ -270,6 +318,9 @@ def _said(error: Exception) -> str:
         return f"{where}: {details[0]['msg']}, got {details[0]['input']!r:.60}."
     if isinstance(error, KeyError) and error.args:
         return str(error.args[0])
+    if isinstance(message := getattr(error, "message", None), str):  # jsonschema's, without it all
+        where = ".".join(map(str, getattr(error, "path", ())))
+        return f"{where}: {message}." if where else f"{message}."
     return f"{type(error).__name__}: {_one_line(error)}"
 
 

@@ -24,8 +24,8 @@ def read_formula(given: Any, where: str) -> Node:
     try:
         parsed = sympify_petab(given) if isinstance(given, (str, int, float)) else given
     except Exception as error:
-        said = " ".join(str(error).split())
-        raise InputError(f"{where} cannot be read: {given!r}: {said}") from None
+        said = " ".join(str(error).split()) or "it has no value"
+        raise InputError(f"{where} cannot be read: {given!r}: {said.rstrip('.')}.") from None
     return _translate(parsed, where)
 
 
@@ -39,6 +39,8 @@ def _translate(expression: Any, where: str) -> Node:
     if expression is sp.nan:
         return ex.number(math.nan)
     if expression.is_number and not expression.args:
+        if not expression.is_comparable:  # i, or infinity in no direction
+            raise InputError(f"{where} divides by zero, or takes a root of a negative number.")
         return ex.number(float(expression))
     if isinstance(expression, sp.Piecewise):
         parts = [_translate(part, where) for pair in expression.args for part in pair.args]

@@ -58,6 +58,9 @@ def read_v1(path: str, source: str) -> Tables:
 
 def _parameters(table: pd.DataFrame) -> dict[str, Unknown]:
     check_distinct("parameter", table.index)
+    for column in ("parameterScale", "estimate"):
+        if column not in table.columns:
+            raise InputError(f"the parameter table has no column {column}: add it.")
     found = {}
     for name, row in table.iterrows():
         name = str(name)
