@@ -122,31 +122,37 @@ def _check_files(path: Path, config: dict[str, Any]) -> None:
             "each model."
         )
     _check_extensions(path.name, config.get("extensions"))
-    sections = [config, *(problems if isinstance(problems, list) else [])]
-    for section in filter(lambda part: isinstance(part, dict), sections):
-        for key, value in section.items():
-            if not str(key).endswith(("_file", "_files")):
-                continue
-            if isinstance(value, dict):
-                value = _locations(path.name, key, value)
-            for name in value if isinstance(value, list) else [value]:
-                if name is None:
-                    continue
-                file = path.parent / str(name)
-                if not os.path.isfile(file):
-                    raise InputError(
-                        f"{path.name} names the file {str(name)!r} in {key}, which is not there: "
-                        "add it, or correct the name."
-                    )
-                if not file.stat().st_size:
-                    raise InputError(
-                        f"the file {str(name)!r}, which {path.name} names in {key}, is empty: a "
-                        "table with a row of column names was wanted."
-                    )
-                if key == "sbml_files" or file.suffix == ".xml":
-                    read_sbml(file)
-                elif file.suffix == ".tsv":
-                    _check_table(file)
+    if "model_files" in config:
+        _check_models(path.name, config["model_files"])
+    for key, name in named_files(config):
+        file = path.parent / name
+        if not os.path.isfile(file):
+            raise InputError(
+                f"{path.name} names the file {name!r} in {key}, which is not there: add it, or "
+                "correct the name."
+            )
+        if not file.stat().st_size:
+            raise InputError(
+                f"the file {name!r}, which {path.name} names in {key}, is empty: a table with a "
+                "row of column names was wanted."
+            )
+        if key == "sbml_files" or file.suffix == ".xml":
+            read_sbml(file)
+        elif file.suffix == ".tsv":
+            _check_table(file)
+
+
+def named_files(config: dict[str, Any]) -> list[tuple[str, str]]:
+    """(the key that it stands under, name) of every file that a YAML names, of either version."""
+    found: list[tuple[str, Any]] = []
+    problems = config.get("problems")
+    for section in (config, *(problems if isinstance(problems, list) else [])):
+        for key, value in section.items() if isinstance(section, dict) else ():
+            if str(key).endswith(("_file", "_files")):
+                if isinstance(value, dict):  # models by name
+                    value = [m.get("location") for m in value.values() if isinstance(m, dict)]
+                found += [(key, name) for name in (value if isinstance(value, list) else [value])]
+    return [(key, str(name)) for key, name in found if name is not None]
 
 
 def _check_extensions(source: str, extensions: Any) -> None:
@@ -158,11 +164,14 @@ def _check_extensions(source: str, extensions: Any) -> None:
             )
 
 
-def _locations(source: str, key: str, models: dict[str, Any]) -> list[Any]:
-    """The files of a version 2 problem's models, of which there must be one, in SBML."""
+def _check_models(source: str, models: Any) -> None:
+    """A version 2 problem may have several models, in several languages: one is read, in SBML."""
+    if not isinstance(models, dict):
+        return  # petab says what was wanted
     if len(models) != 1:
         raise InputError(
-            f"{source} names {len(models)} models in {key}: one was wanted; write a file for each."
+            f"{source} names {len(models)} models in model_files: one was wanted; write a file for "
+            "each."
         )
     for name, model in models.items():
         language = model.get("language") if isinstance(model, dict) else None
@@ -170,7 +179,6 @@ def _locations(source: str, key: str, models: dict[str, Any]) -> list[Any]:
             raise InputError(
                 f"the model {name!r} of {source} is written in {language!r}: only sbml is read."
             )
-    return [model.get("location") for model in models.values()]
 
 
 def _check_table(path: Path) -> None:

@@ -43,12 +43,11 @@ def python_source(path: Path, files: dict[str, str] | None = None, **options: An
 
 def petab_source(path: Path) -> Source:
     """Of a PEtab YAML file: all texts that it names."""
-    from pcuq.io.petab import read_config
+    from pcuq.io.petab import named_files, read_config
 
     files = {path.name: read_text(path)}
-    for name in _named(read_config(path)):
-        if "://" not in name:
-            files[_inside(name)] = read_text(path.parent / name)
+    for _, name in named_files(read_config(path)):
+        files[_inside(name)] = read_text(path.parent / name)
     return Source(PETAB, path.name, text_digest(path), files)
 
 
@@ -92,7 +91,7 @@ def rebuild(source: Source) -> Problem:
     """The PEtab problem from its texts, in a folder that is removed again."""
     if source.kind != PETAB:
         raise InputError(f"only a PEtab problem can be read from a run file, not {source.main}.")
-    from pcuq.io.petab import from_petab, read_config
+    from pcuq.io.petab import from_petab, named_files, read_config
 
     with tempfile.TemporaryDirectory() as folder:
         for name, text in source.files.items():
@@ -101,24 +100,10 @@ def rebuild(source: Source) -> Problem:
             path.write_text(text, encoding="utf-8")
         main = Path(folder) / _inside(source.main)
         if source.main in source.files:
-            for name in _named(read_config(main)):  # a run file may come from anywhere
+            for _, name in named_files(read_config(main)):  # a run file may come from anywhere
                 if _inside(name) not in source.files:
                     raise InputError(f"the run file names {name!r}, which it does not hold.")
         return from_petab(main)
-
-
-def _named(config: Any) -> list[str]:
-    """The files that a PEtab YAML names, of either version."""
-    found: list[str] = []
-    problems = config.get("problems")
-    sections = [config, *(problems if isinstance(problems, list) else [])]
-    for section in filter(lambda part: isinstance(part, dict), sections):
-        for key, value in section.items():
-            if str(key).endswith(("_file", "_files")) and value is not None:
-                if isinstance(value, dict):
-                    value = [item["location"] for item in value.values() if "location" in item]
-                found += [str(name) for name in (value if isinstance(value, list) else [value])]
-    return list(dict.fromkeys(found))
 
 
 def _inside(name: str) -> str:
