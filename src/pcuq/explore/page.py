@@ -133,10 +133,18 @@ def page(engine: Engine) -> Any:
     for slider in sliders.values():
         slider.param.watch(update, "value")
 
+    waiting = []
+
+    def catch_up() -> None:
+        waiting.clear()
+        update()
+
     def wait(*_: Any) -> None:
         note.object = "<b>Compiling for this time…</b>"
-        # Once the visitor has been told.
-        panel.state.curdoc.add_next_tick_callback(update)
+        if not waiting:  # of several moves in a row only where they end is worth a program
+            waiting.append(True)
+            # Once the visitor has been told.
+            panel.state.curdoc.add_next_tick_callback(catch_up)
 
     # A new time needs a new program: only when the slider is let go.
     begin.param.watch(wait, "value_throttled")
