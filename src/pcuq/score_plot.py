@@ -34,7 +34,7 @@ def plot_scores(found: dict[str, Any], levels: Sequence[float]) -> Figure:
             color=style.colour, alpha=0.6, hatch=style.hatch, edgecolor="white",
         )  # fmt: skip
         ax.axhline(1.0, color="black", lw=0.8, ls="--")
-        ax.set(title=label, xlabel="PIT", xlim=(0, 1))
+        ax.set(title=label, xlabel="PIT of all measurements", xlim=(0, 1))
         at = np.arange(len(groups)) + 0.8 * ((place + 0.5) / count - 0.5)
         for i, level in enumerate(levels):
             share = [method["scores"][group]["coverage"][f"{level:g}"] for group in groups]
@@ -51,8 +51,8 @@ def plot_scores(found: dict[str, Any], levels: Sequence[float]) -> Figure:
     histograms[0].set_ylabel("relative frequency")
     for level in levels:
         coverage.axhline(level, color="black", lw=0.8, ls="--")
-    coverage.set(ylabel="coverage", ylim=(-0.03, 1.03))
-    crps.set(ylabel="CRPS, relative to the best")
+    coverage.set(ylabel="coverage (dashed: as claimed)", ylim=(-0.03, 1.03))
+    crps.set(ylabel="CRPS, relative to the best\n(lower is better)")
     for ax in (coverage, crps):
         ax.set_xticks(range(len(groups)), groups, rotation=30, ha="right", fontsize="small")
         ax.legend(fontsize="x-small")

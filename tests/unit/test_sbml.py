@@ -363,3 +363,16 @@ def test_a_missing_file_and_a_wrong_parameter_are_named(tmp_path):
         load(tmp_path, decay(), parameters={"S1": pcuq.Parameter("log")})
     with pytest.raises(pcuq.InputError, match="at least one parameter"):
         pcuq.Problem(load(tmp_path, decay()), pcuq.Data([[1.0, 1.0]], [1.0]))
+
+
+@pytest.mark.parametrize(
+    ("trigger", "delay"), [("time >= T", None), ("time >= 1 && T > 0", None), ("time >= 1", "T")]
+)
+def test_an_event_at_a_fitted_time_is_named(tmp_path, trigger, delay):
+    text = decay(
+        parameters=sb.parameter("k", 0.7) + sb.parameter("T", 2.0),
+        events=sb.event("dose", trigger, {"S1": "1"}, delay=delay),
+    )
+    assert load(tmp_path, text, parameters={"k": pcuq.Parameter("log")}).jumps
+    with pytest.raises(pcuq.InputError, match=r"event 'dose' .* 'T', which is to be fitted"):
+        load(tmp_path, text, parameters={"T": pcuq.Parameter("log")})

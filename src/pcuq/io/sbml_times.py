@@ -144,6 +144,12 @@ class Clock:
                 f"event {identifier!r} is triggered by the state of the model, which is not "
                 "supported: only events at times that do not depend on states are."
             )
+        fitted = set().union(*(self._names_and_time(part)[0] for part in parts)) & self.fitted
+        if fitted:
+            raise InputError(
+                f"event {identifier!r} comes at a time that depends on {min(fitted)!r}, which is "
+                "to be fitted: that is not supported; make it a constant."
+            )
         if event.delay is not None and event.from_trigger:
             for formula in event.assign.values():
                 if self._names_and_time(formula)[0] & states:
