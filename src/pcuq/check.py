@@ -96,9 +96,18 @@ class Check:
 
     @cached_property
     def _worst(self):
+        """Misfits in sds of simulated ones, and the largest of each simulated set.
+
+        A simulated set is held against the others alone, as the data are: in sds that it has a
+        share in, a set that stands out would seem to do so less than data that do as much.
+        """
         simulated = self.null.figures.misfit
         mean, sd = simulated.mean(axis=0), simulated.std(axis=0, ddof=1) + 1e-300
-        return (self.refit.figures.misfit - mean) / sd, np.max((simulated - mean) / sd, axis=1)
+        count, apart = len(simulated), simulated - mean
+        of_others = (count - 1) * sd**2 - apart**2 * count / (count - 1)
+        apart = apart * count / (count - 1)  # from the mean of the others
+        alone = apart / (np.sqrt(np.maximum(of_others, 0.0) / (count - 2)) + 1e-300)
+        return (self.refit.figures.misfit - mean) / sd, np.max(alone, axis=1)
 
     @property
     def autocorrelation_p_value(self) -> float:
