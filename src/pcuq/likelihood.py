@@ -20,8 +20,9 @@ from pcuq._x64 import x64, x64_gradient
 from pcuq.errors import InputError
 from pcuq.problem import Predictor, Problem, check_problem
 
-# Where noise is small beside the outputs, a log-likelihood needs many digits of them.
-TOLERANCE = 1e-10
+# Where noise is small beside the outputs, a log-likelihood needs many digits of them; in some stiff
+# models rounding errors leave fewer.
+TOLERANCES = (1e-10, 1e-8)
 
 
 @x64
@@ -38,13 +39,18 @@ def log_likelihood(problem: Problem, theta) -> Float[Array, ""]:
 def _accurate(problem: Problem):
     """Compiled once for a problem, which never changes."""
 
+    def solved(tolerance: float):
+        options: dict[str, Any] = {} if problem.nominal is None else {"method": "adaptive"}
+        predictor = problem.predictor(problem.nominal, tolerance=tolerance, **options)
+        return jax.jit(log_likelihood_function(problem, predictor))
+
     @x64
     def build():
-        options: dict[str, Any] = {"tolerance": TOLERANCE}
-        if problem.nominal is not None:
-            options["method"] = "adaptive"
-        predictor = problem.predictor(problem.nominal, **options)
-        return jax.jit(log_likelihood_function(problem, predictor))
+        first = solved(TOLERANCES[0])
+        if problem.nominal is None or np.isfinite(first(problem.nominal)):
+            return first
+        second = solved(TOLERANCES[1])
+        return second if np.isfinite(second(problem.nominal)) else first
 
     # A thread of its own: the caller may be tracing, and solvers are chosen by real solves.
     with ThreadPoolExecutor(1) as elsewhere:

@@ -394,6 +394,17 @@ def test_a_file_that_is_no_text_is_refused(tmp_path, name):
         pcuq.from_petab(path)
 
 
+def test_a_likelihood_does_with_fewer_digits_where_more_cannot_be_had(tmp_path, monkeypatch):
+    wanted, predictor = likelihood(load(tmp_path)), pcuq.Problem.predictor
+
+    def stopped_by_rounding_errors(problem, *args, tolerance, **options):
+        found = predictor(problem, *args, tolerance=tolerance, **options)
+        return lambda theta: (found(theta)[0], tolerance > 1e-9)
+
+    monkeypatch.setattr(pcuq.Problem, "predictor", stopped_by_rounding_errors)
+    assert likelihood(load(tmp_path)) == pytest.approx(wanted, rel=1e-6)
+
+
 def test_noise_may_be_the_name_of_what_the_model_assigns(tmp_path):
     wanted = likelihood(load(tmp_path))
     rules = f"<listOfRules>{sb.assignment('half', '0.5')}</listOfRules>"
