@@ -8,7 +8,13 @@ import pytest
 
 from pcuq.parameters import Parameter, Parameters
 from pcuq.samplers import mixture as mixtures
-from pcuq.samplers.mixture import Mixture, fit_mixture, log_components, log_density
+from pcuq.samplers.mixture import (
+    Mixture,
+    fit_mixture,
+    log_components,
+    log_density,
+    number_of_components,
+)
 
 PRIOR = Parameters({name: Parameter("identity", dist.Normal(0, 2)) for name in "ab"})
 
@@ -141,3 +147,42 @@ def test_it_is_fitted_to_all_particles():
     fitted = fit_mixture(positions, np.ones(2))
     elsewhere = np.exp(fitted.log_weights)[fitted.centres[:, 0] > 15].sum()
     assert 0.01 < elsewhere < 0.03
+
+
+MANY = 14  # parameters: more than the points can tell the shapes of all components apart in
+
+
+def wandering(seed=0, clusters=1, iterations=40, particles=40):
+    """Particles (T, C, p), each near one of some centres, and slow to leave where it is."""
+    rng = np.random.default_rng(seed)
+    centres = 30 * rng.normal(size=(clusters, MANY)) * (clusters > 1)
+    at = centres[rng.integers(0, clusters, particles)]
+    z = rng.normal(size=(particles, MANY))
+    positions = []
+    for _ in range(iterations):
+        z = 0.95 * z + np.sqrt(1 - 0.95**2) * rng.normal(size=z.shape)
+        positions.append(at + z)
+    return np.stack(positions)
+
+
+def test_few_components_are_fitted_where_more_would_only_say_where_the_points_are():
+    thetas, scale = wandering(), np.ones(MANY)
+    number = number_of_components(thetas, scale)
+    assert number < 20
+    others = jnp.asarray(wandering(seed=1).reshape(-1, MANY))
+    flat = thetas.reshape(-1, MANY)
+    few, many = (fit_mixture(flat, scale, None, n) for n in (number, None))
+    held_out = [float(jnp.mean(log_density(mixture, others))) for mixture in (few, many)]
+    assert held_out[0] > held_out[1] + 1  # what the rest of the room would have lost
+    assert len(few.log_weights) == len(many.log_weights)  # one program serves both
+    assert np.isclose(jnp.sum(jnp.exp(few.log_weights)), 1)
+
+
+def test_as_many_components_are_fitted_as_there_are_places():
+    number = number_of_components(wandering(clusters=25, particles=400), np.ones(MANY))
+    assert number > 20
+
+
+def test_all_components_are_fitted_where_points_are_enough_to_tell():
+    thetas = np.random.default_rng(0).normal(size=(30, 100, 2))
+    assert number_of_components(thetas, np.ones(2)) == 30

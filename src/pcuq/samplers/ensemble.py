@@ -32,7 +32,14 @@ from pcuq.objective import Features, Objective
 from pcuq.parameters import Parameters
 from pcuq.samplers import mixture as mixtures
 from pcuq.samplers.base import Draw
-from pcuq.samplers.mixture import Chances, Mixture, fit_mixture, log_components, log_jump_density
+from pcuq.samplers.mixture import (
+    Chances,
+    Mixture,
+    fit_mixture,
+    log_components,
+    log_jump_density,
+    number_of_components,
+)
 from pcuq.samplers.shared import LogDensity, at_least_lowest
 
 # Local moves have one of several lengths at random, relative to the adapted one: where the mixture
@@ -94,8 +101,9 @@ class Ensemble:
 
     def shaped_by(self, thetas: Float[np.ndarray, "T S N p"]) -> Tuning:
         """Tuning whose moves follow these positions, and whose steps adapt."""
-        scale = self.prior.standard_deviations
-        mixture = fit_mixture(thetas.reshape(-1, thetas.shape[-1]), scale, self.anchors)
+        scale, p = self.prior.standard_deviations, thetas.shape[-1]
+        number = number_of_components(thetas.reshape(len(thetas), -1, p), scale)
+        mixture = fit_mixture(thetas.reshape(-1, p), scale, self.anchors, number)
         return Tuning(mixture, jnp.asarray(self.lam), jnp.asarray(1.0))
 
     def init(self, thetas: Float[Array, "N p"], tuning: Tuning, log_step) -> State:

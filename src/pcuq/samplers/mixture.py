@@ -20,6 +20,7 @@ whatever the particles do:
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -42,6 +43,7 @@ INFLATION = np.array([1.1, 1.1, 1.2, 1.2, 2.0, 4.0])
 DEGREES = 8  # ν: of freedom
 PRIOR_SHARE = 0.15  # w
 ANCHOR_SHARE = 0.05  # of m that stays where it is, whatever the positions
+OTHER_POINTS = 4000  # of other particles, by which a number of components is chosen
 NARROWEST = 1e-8  # variance of a component relative to that of all positions
 
 
@@ -67,21 +69,72 @@ def fit_mixture(
     positions: Float[np.ndarray, "K p"],
     scale: Float[np.ndarray, " p"],
     anchors: Mixture | None = None,
+    components: int | None = None,
 ) -> Mixture:
     """The mixture of positions, with a share for the `anchors`.
 
-    `scale`: sds of the prior, which bound the mixture's width from below by a hair.
+    `scale`: sds of the prior, which bound the mixture's width from below by a hair. `components` of
+    each part may be fewer than there is room for (see `number_of_components`).
     """
-    # At random: evenly spaced ones can be, at any time, those of the same few particles.
-    p = positions.shape[1]
-    points, many = POINTS[0] + POINTS[1] * p, MANY_POINTS * p
-    if len(positions) > 5 * many and many * _components(p) * p**2 < MOST_WORK:
-        points = max(points, many)
-    some = np.random.default_rng(0).integers(0, len(positions), (PARTS, points))
+    room = _room(positions.shape[1])
+    found = _padded(_fit_some(positions, scale, PARTS, components or room), PARTS * room)
+    return found if anchors is None else _joined(found, anchors)
+
+
+def number_of_components(thetas: Float[np.ndarray, "T C p"], scale: Float[np.ndarray, " p"]) -> int:
+    """How many of them, fitted to one half of the C particles, describe the other half best.
+
+    Components that are described by more numbers than there are points say where these are, and not
+    what the law is: particles leave them, and are then stuck where the mixture has nothing. Later
+    positions of the same particles would not tell, as they are near the earlier ones.
+    """
+    p, room = thetas.shape[-1], _room(thetas.shape[-1])
+    enough = room * p * (p + 3) / 4  # half a point for each number
+    if thetas.shape[1] < 2 or _points(p, thetas.size // p, room) >= enough:
+        return room
+    halves = [half.reshape(-1, p) for half in np.array_split(thetas, 2, axis=1)]
+    best, highest = room, -math.inf
+    for number in (max(1, room // 3**k) for k in (3, 2, 1, 0)):
+        heights = [
+            _height(_fit_some(one, scale, 1, number), other[:: len(other) // OTHER_POINTS + 1])
+            for one, other in (halves, halves[::-1])
+        ]
+        if np.mean(heights) < highest:
+            break
+        best, highest = number, float(np.mean(heights))
+    return best
+
+
+def _fit_some(positions: Float[np.ndarray, "K p"], scale, parts: int, components: int) -> Mixture:
+    """To positions at random: evenly spaced ones can be, at any time, those of few particles."""
+    points = _points(positions.shape[1], len(positions), components)
+    some = np.random.default_rng(0).integers(0, len(positions), (parts, points))
     # Points that had to be repeated do not count as more.
     repeats = max(1.0, points / len(positions))
-    found = _fit_parts(np.asarray(positions)[some], scale, repeats)
-    return found if anchors is None else _joined(found, anchors)
+    return _fit_parts(np.asarray(positions)[some], scale, repeats, components)
+
+
+def _points(p: int, positions: int, components: int) -> int:
+    """How many of the positions each part is fitted to."""
+    few, many = POINTS[0] + POINTS[1] * p, MANY_POINTS * p
+    if positions <= 5 * many:
+        return few
+    return max(few, min(many, int(MOST_WORK / (components * p**2))))
+
+
+def _room(p: int) -> int:
+    return COMPONENTS[0] + COMPONENTS[1] * p
+
+
+def _padded(mixture: Mixture, count: int) -> Mixture:
+    """With components of no weight: one program serves any number of them."""
+    more = count - len(mixture.log_weights)
+    if not more:
+        return mixture
+    return Mixture(
+        *(jnp.concatenate([leaf, jnp.repeat(leaf[:1], more, axis=0)]) for leaf in mixture[:3]),
+        log_weights=jnp.concatenate([mixture.log_weights, jnp.full(more, -jnp.inf)]),
+    )
 
 
 def _joined(mixture: Mixture, anchors: Mixture) -> Mixture:
@@ -92,16 +145,16 @@ def _joined(mixture: Mixture, anchors: Mixture) -> Mixture:
     )
 
 
-@jax.jit
-def _fit_parts(points: Float[Array, "P K p"], scale, repeats) -> Mixture:
-    parts = jax.lax.map(lambda some: _fit(some, scale, repeats), points)
-    wider = jnp.sqrt(INFLATION)[:, None, None, None]
+@partial(jax.jit, static_argnames="components")
+def _fit_parts(points: Float[Array, "P K p"], scale, repeats, components: int) -> Mixture:
+    parts = jax.lax.map(lambda some: _fit(some, scale, repeats, components), points)
+    wider = jnp.sqrt(INFLATION[: len(points)])[:, None, None, None]
     parts = parts._replace(factors=wider * parts.factors, inverses=parts.inverses / wider)
     whole = Mixture(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in parts))
-    return whole._replace(log_weights=whole.log_weights - math.log(PARTS))
+    return whole._replace(log_weights=whole.log_weights - math.log(len(points)))
 
 
-def _fit(points: Float[Array, "K p"], scale, repeats) -> Mixture:
+def _fit(points: Float[Array, "K p"], scale, repeats, components: int) -> Mixture:
     count, p = points.shape
     middle = jnp.mean(points, axis=0)
     centred = points - middle
@@ -128,17 +181,12 @@ def _fit(points: Float[Array, "K p"], scale, repeats) -> Mixture:
         volumes = jnp.sum(jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)), axis=1)
         return jax.nn.softmax(jnp.log(weights) - volumes - jnp.sum(apart**2, axis=2) / 2, axis=1)
 
-    components = _components(p)
     nearest = jnp.argmin(_squared_distances(z, _scattered(z, components)), axis=1)
     shares = jax.nn.one_hot(nearest, components)
     shares = jax.lax.fori_loop(0, ITERATIONS, lambda _, s: memberships(*maximise(s)), shares)
     weights, means, factors = maximise(shares)
     factors = whole @ factors
     return Mixture(middle + means @ whole.T, factors, _inverse(factors), jnp.log(weights))
-
-
-def _components(p: int) -> int:
-    return COMPONENTS[0] + COMPONENTS[1] * p
 
 
 def _inverse(factors):
@@ -236,3 +284,8 @@ def log_jump_density(log_prior: Array, log_mixture: Array) -> Array:
 def log_density(mixture: Mixture, thetas: Float[Array, "K p"]) -> Float[Array, " K"]:
     """log m at each point."""
     return jax.vmap(lambda theta: logsumexp(log_components(mixture, theta)))(thetas)
+
+
+@jax.jit
+def _height(mixture: Mixture, thetas: Float[Array, "K p"]) -> Float[Array, ""]:
+    return jnp.mean(log_density(mixture, thetas))
