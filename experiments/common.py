@@ -32,6 +32,8 @@ def arguments(description: str) -> argparse.Namespace:
     parser.add_argument("--combine", choices=("product", "sum"), help="how outputs combine")
     parser.add_argument("--width", type=float, default=1.0, help="ℓ_Y, in units of its default")
     parser.add_argument("--particles", type=int, default=50)
+    parser.add_argument("--baselines", choices=("nuts", "ensemble"), default="nuts",
+                        help="sampler of Bayes and MMD-Bayes")  # fmt: skip
     parser.add_argument("--warmup", type=int, help="iterations, as pcuq.fit takes them")
     parser.add_argument("--draws", type=int)
     parser.add_argument("--seed", type=int, default=0)
@@ -81,6 +83,7 @@ def study(name: str, problem: pcuq.Problem, heldout: dict[str, pcuq.Problem], op
             problem,
             method=method,
             regularisation="auto" if lam is None else lam,
+            sampler=None if method == "pcuq" else options.baselines,
             particles=options.particles,
             warmup=options.warmup,
             draws=options.draws,
