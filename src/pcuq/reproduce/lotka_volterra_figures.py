@@ -98,6 +98,7 @@ def contour_panel(ax: Axes, case: Case, clouds: Mapping[str, tuple[Style, str]] 
     )
     ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     ax.set(xlabel="θ₁ = logit alpha", ylabel="θ₂ = logit beta")
+    ax.locator_params(axis="x", nbins=5)  # more of them would touch
     warn(ax, [(label, case.fits[key]) for key, (_, label) in clouds.items()])
 
 

@@ -49,8 +49,8 @@ class Size:
     erk_bayes: Run = Run(systems=1, warmup=3000, draws=500, thin=8)
     calibration_sets: int = 3
     most_draws: int = 2000  # of a prediction
-    # Of the traces, whose lengths should be alike; the paper has 5000 iterations.
-    trace_run: Run = Run(particles=10, warmup=1000, draws=1000, thin=1)
+    # Of the traces, whose lengths should be alike: 5000 iterations, as in the paper.
+    trace_run: Run = Run(particles=10, warmup=1000, draws=1000, thin=4)
     trace_particles: tuple[int, ...] = (5, 10, 15)
     chain_sampler: str = "mala"  # of Bayes and MMD-Bayes in the traces, as in the paper
     replicates: int = 20
