@@ -43,8 +43,8 @@ from pcuq.samplers.mixture import (
 from pcuq.samplers.shared import LogDensity, at_least_lowest
 
 # Local moves have one of several lengths at random, relative to the adapted one: where the mixture
-# is too wide for the density, a particle would not move by long ones.
-LENGTHS = np.array([2.0, 0.7, 0.2])
+# is too wide for the density, as in its tails, a particle would be stuck without short ones.
+LENGTHS = np.array([2.0, 0.7, 0.2, 0.05])
 TARGET_ACCEPTANCE = 0.4  # of local moves, over all lengths
 ADAPTATION_RATE = 0.3
 MOST_BLOCKS = 5  # of proposals that are accepted together: fewer compute more of κ0
