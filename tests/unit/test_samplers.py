@@ -401,6 +401,21 @@ def test_a_lengthened_round_ends_half_way_where_the_draws_are_enough_by_then():
     assert iterations(False, False, True) == (20 + 40 + 80, 20 + 40)
 
 
+def test_a_lengthened_round_is_tuned_anew_half_way():
+    tuned_by = []
+
+    class Watched(ParallelMala):
+        def tune(self, thetas, v, warmed):
+            tuned_by.append(len(thetas))
+            return super().tune(thetas, v, warmed)
+
+    sampler, asked = Watched(posterior_density(linear_problem())), iter((False, False, True))
+    lengths = {"warmup": 0, "draws": 40, "thin": 1, "chunk": 10, "rounds": 1}
+    sample(sampler, starts(1, 4), np.zeros((1, 4)), 3, enough=lambda t: next(asked), **lengths)
+    # At the start, after the first 40, and with half of those beside 20 more.
+    assert tuned_by == [1, 40, 20 + 20]
+
+
 def test_a_warm_up_goes_on_until_it_is_settled_and_its_stages_are_used_up():
     sampler = ParallelMala(posterior_density(linear_problem()))
     lengths = {"warmup": 40, "draws": 10, "thin": 1, "chunk": 10, "stages": 2}

@@ -116,9 +116,9 @@ def sample(
     is found late is a part that is seldom visited until then.
 
     Draws (T, S, N, p) that are not `enough` are followed by a round that is tuned by them, twice as
-    long and twice as thinned, up to `rounds` times; the last two rounds are kept. Such a round ends
-    half-way where the draws are enough by then. With a `checkpoint` every chunk is kept on disk;
-    with `resume` the run goes on from there.
+    long and twice as thinned, up to `rounds` times; the last two rounds are kept. Half-way such a
+    round ends where the draws are enough by then, and else is tuned anew. With a `checkpoint` every
+    chunk is kept on disk; with `resume` the run goes on from there.
     """
     systems = len(starts)
     crew = Crew(sampler, systems, seed, max(chunk, thin * 2**rounds))
@@ -155,16 +155,17 @@ def sample(
         if warmed_up and stages > 0 and not settled(_joined(seen).theta[-_window(warmup) :]):
             stages, warmup, total = stages - 1, warmup + further, total + further
             plan = _stage(further, chunk) + plan
-        if len(plan) == half_way and enough(_joined(earlier + kept).theta):
+        half = len(plan) == half_way
+        if half and enough(_joined(earlier + kept).theta):
             total -= sum(part.length for part in plan)
-            plan = []
+            plan, half = [], False
         again = not plan and rounds > 0 and not enough(_joined(earlier + kept).theta)
         if again:
             rounds, thin = rounds - 1, 2 * thin
             plan = _plan(0, draws, thin, chunk)
             half_way = len(plan) // 2
             total += sum(part.length for part in plan)
-        if (part.ends_stage or again) and not replayed:
+        if (part.ends_stage or half or again) and not replayed:
             pool = _later(seen, crew.iteration) if part.warming else _joined(earlier + kept)
             warmed = 1.0 if not part.warming else crew.iteration / warmup
             crew.begin(draw.theta[-1], sampler.tune(pool.theta, pool.v, warmed), crew.log_steps())
