@@ -9,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from scipy.stats import norm
 
 import pcuq
 from pcuq.fixed_point import fixed_point
 from pcuq.objective import Objective
-from pcuq.trust import verdict
+from pcuq.settings import make_settings
+from pcuq.trust import convergence, verdict
 from pcuq.verify import SolverCheck
 
 LAM = 0.02
@@ -111,6 +113,33 @@ def sound(**changes):
 
 def test_a_sound_fit_is_trusted():
     assert verdict(*sound())[0]
+
+
+def test_systems_of_the_same_distribution_are_trusted_whatever_their_r_hat():
+    trusted, status = verdict(*sound(figures={"rhat_max": 1.08, "systems_apart": 0.03}))
+    assert trusted and "agree within 0.030 in mass" in status
+    trusted, status = verdict(*sound(figures={"rhat_max": 1.08, "systems_apart": 0.06}))
+    assert not trusted and "R-hat over systems is 1.08" in status
+
+
+BETWEEN = np.array([0.0, 1.0])[:, None, None, None]  # systems
+
+
+@pytest.mark.parametrize(
+    ("change", "apart"),
+    [
+        (lambda theta: theta, 0.0),
+        (lambda theta: theta + 0.3 * BETWEEN, 2 * norm.cdf(0.15) - 1),
+        (lambda theta: theta * np.exp(BETWEEN), 0.22),
+        (lambda theta: theta + 0.3 * (np.arange(400) >= 200)[:, None, None], 0.12),  # a drift
+        (lambda theta: theta + 99 * (np.arange(50) < 2)[:, None] * BETWEEN, 0.04),  # another place
+    ],
+)
+def test_how_far_systems_are_apart_is_told_in_mass(change, apart):
+    theta = change(np.random.default_rng(0).normal(size=(2, 400, 50, 1)))
+    settings = make_settings(location_problem(), "pcuq", LAM, 50, 2, None, None, None, None, 0, 1)
+    found = convergence(settings, theta)
+    assert found["systems_apart"] == pytest.approx(apart, abs=0.015)
 
 
 def test_what_the_points_cannot_tell_apart_is_no_doubt():
