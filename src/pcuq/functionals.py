@@ -270,7 +270,7 @@ class Functional:
 def mean(values: Array, weights: Array | None = None) -> Array:
     """Σ w_s z_s / Σ w_s over the first axis, NaN left out; NaN where nothing is left."""
     missing = np.isnan(values)
-    if weights is None and not missing.any():
+    if weights is None and len(values) and not missing.any():
         return np.asarray(np.mean(values, axis=0))
     share = np.ones(len(values)) if weights is None else weights
     share = share.reshape(-1, *[1] * (values.ndim - 1))
@@ -283,10 +283,12 @@ def mean(values: Array, weights: Array | None = None) -> Array:
 
 
 def quantile(values: Array, q: ArrayLike, weights: Array | None = None) -> Array:
-    """Quantiles over the first axis, of shape q.shape + values.shape[1:], NaN left out."""
+    """Quantiles over the first axis, q.shape + values.shape[1:]; NaN as in `mean`."""
     q = np.asarray(q, dtype=float)
     if not np.all((q >= 0) & (q <= 1)):
         raise InputError(f"a quantile needs a share between 0 and 1: got {q}.")
+    if not len(values):
+        return np.full((*q.shape, *values.shape[1:]), np.nan)
     if weights is not None and np.all(weights == weights[0]):
         weights = None
     if weights is None and np.isfinite(values).all():

@@ -1,5 +1,7 @@
 """Predictions: exact trajectories under interventions, noise, pairing, and what is read off."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -164,6 +166,15 @@ def test_missing_values_are_left_out_and_infinite_ones_are_largest():
     assert np.allclose(functionals.quantile(values, 0.0), [1.0, 2.0])
     assert np.allclose(functionals.mean(values), [2.0, np.inf])
     assert np.isnan(functionals.quantile(np.full((3, 1), np.nan), 0.5)).all()
+
+
+def test_bands_are_missing_where_no_draw_could_be_solved(control):
+    lost = replace(control, trajectories=np.full_like(control.trajectories, np.nan))
+    points = control.trajectories.shape[1:]
+    assert lost.mean().shape == points and np.isnan(lost.mean()).all()
+    found = lost.quantile([0.1, 0.9])
+    assert found.shape == (2, *points) and np.isnan(found).all()
+    assert np.isnan(lost.band(0.9)).all()
 
 
 def test_noise_has_its_scale():
