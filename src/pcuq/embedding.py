@@ -24,6 +24,7 @@ kept apart, so that the pair sum can be cut into tiles along them.
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import jax
@@ -35,7 +36,7 @@ from scipy.interpolate import CubicSpline
 from pcuq.design import Design
 from pcuq.errors import InputError
 from pcuq.kernels import Kernel
-from pcuq.noise import Gaussian, LocationScale, Noise
+from pcuq.noise import Gaussian, LocationScale, LogNormal, Noise
 from pcuq.pairs import tile_gradient
 from pcuq.quadrature import convolve, node_count, nodes_and_weights, total_mass, variance_rule
 
@@ -84,9 +85,10 @@ def make_embedding(
 
 def _kind(noise: Noise):
     """Noises of one kind share an embedding: they differ at most in scale and transform."""
-    if type(noise).__name__ in ("Gaussian", "LogNormal"):
-        return "Gaussian"
-    return (type(noise).__name__, getattr(noise, "df", None), getattr(noise, "log_pdf", None))
+    if type(noise) in (Gaussian, LogNormal):
+        return Gaussian
+    names = [field.name for field in fields(noise) if field.name not in ("scale", "transform")]
+    return type(noise), *(getattr(noise, name) for name in names)
 
 
 def _strategy(noise: Noise, setting: Setting, force: str | None):

@@ -326,6 +326,22 @@ def test_outputs_with_different_noise_do_not_disturb_each_other():
         np.testing.assert_allclose(gradient[i, k], (above - below) / 2e-5, rtol=1e-6)
 
 
+def test_one_density_of_counts_and_of_measurements_is_two_kinds_of_noise():
+    def bell(y, w, s):
+        return -0.5 * ((y - w) / s) ** 2 - jnp.log(s) - 0.5 * math.log(2 * math.pi)
+
+    model = FunctionModel(
+        lambda x, p: [p["a"], p["a"]], {"a": Parameter("identity")}, ("level", "count")
+    )
+    noise = (CustomNoise(1.0, log_pdf=bell), CustomNoise(1.0, log_pdf=bell, counts=True))
+    problem = Problem(model, Data([[8.0, 9.0]], noise=noise), GaussianKernel(0.4))
+    v, _ = terms(Objective(problem), jnp.array([[8.3]]))
+    level = 0.4 / math.hypot(0.4, 1.0) * math.exp(-(0.3**2) / (2 * (0.4**2 + 1)))
+    support = np.arange(30)
+    count = stats.norm(8.3).pdf(support) @ np.exp(-((9.0 - support) ** 2) / (2 * 0.4**2))
+    np.testing.assert_allclose(v, level * count, rtol=1e-6)
+
+
 def test_a_failed_particle_under_counts_leaves_the_others_alone():
     """Poisson noise has no law at w ≤ 0, and 0 · NaN would spoil the sum."""
     model = FunctionModel(lambda x, p: [p["a"]], {"a": Parameter("identity")}, ("y",))
