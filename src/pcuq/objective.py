@@ -39,6 +39,8 @@ CONSTANT_TILE = 2**22  # pairs of data at once in the constant
 BATCH = 256  # particles that are solved at once where there are many
 FORWARD_UP_TO = 24  # parameters: beyond, one reverse pass costs less than p forward ones
 FITS = 0.2  # the part that fits has v of at least this share of the largest v
+# What an objective has made and other data may share.
+WITHOUT_DATA = ("_solve_batch", "_usable_batch", "_log_priors_batch", "_quick_pairs")
 
 
 class Features(NamedTuple):
@@ -140,8 +142,9 @@ class Objective:
         """The same with other data of the same design, on the scale of the kernels; also traced."""
         _ = self._quick_pairs  # centred on numbers: rounding alone depends on where
         other = copy.copy(self)
-        for name in ("constant", "kappa", "mmd2", "_data_terms_batch"):
-            other.__dict__.pop(name, None)
+        for name in set(vars(self)) - set(WITHOUT_DATA):
+            if isinstance(getattr(type(self), name, None), cached_property):
+                del other.__dict__[name]
         other.y = y
         return other
 

@@ -271,6 +271,21 @@ def test_values_and_gradients_are_in_64_bits_whatever_the_caller_has(gaps):
             np.testing.assert_allclose(gradient, wanted, rtol=1e-6)
 
 
+def test_other_data_have_densities_of_their_own_also_where_one_was_compiled_before():
+    model = FunctionModel(lambda x, p: [p["a"] * x], {"a": Parameter()}, ("y",))
+    x, thetas = np.arange(3.0), jnp.array([[0.2], [0.9]])
+    objective, other = (
+        Objective(Problem(model, Data(y[:, None], x, noise=0.3))) for y in (0.1 * x, x)
+    )
+    figures = ("compiled_value", "compiled_value_and_gradient")
+    before = [getattr(objective, name)(thetas, 0.1) for name in figures]
+    given = objective.given(other.y)
+    for name, old in zip(figures, before, strict=True):
+        found, wanted = getattr(given, name)(thetas, 0.1), getattr(other, name)(thetas, 0.1)
+        assert not np.allclose(jax.tree.leaves(found)[0], jax.tree.leaves(old)[0])
+        jax.tree.map(np.testing.assert_allclose, found, wanted)
+
+
 def test_a_problem_may_be_met_first_inside_jit():
     problem = problem_of(CASES["independent"])[0]
     thetas = jnp.asarray(particles(2))
