@@ -121,6 +121,17 @@ def test_score_tells_how_well_a_second_problem_is_predicted(fitted, tmp_path):
     assert alone.exit_code == 2 and "after it the held-out problem" in alone.stderr
 
 
+def test_runs_of_one_name_in_several_folders_are_all_scored(fitted, tmp_path):
+    problem, run, _ = fitted
+    runs = [tmp_path / folder / "run.nc" for folder in ("a", "b", "c")]
+    for copy in runs:
+        copy.parent.mkdir()
+        copy.write_bytes(run.read_bytes())
+    result = invoke("score", *runs, problem, "--problem", problem, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert list(json.loads(result.stdout)) == ["pcuq", "run", str(runs[2])]
+
+
 def test_runs_of_one_problem_share_it(fitted):
     """Its file may make data by simulation, and is executed once."""
     problem, run, _ = fitted

@@ -45,8 +45,8 @@ def score(
     for path, fitted in zip(files, load_runs(files, problem, even_if_changed), strict=True):
         if not fitted.trusted:
             say(f"warning: {path}: {fitted.status}")
-        name = fitted.method if fitted.method not in fits else path.stem
-        fits[name] = fitted
+        names = (fitted.method, path.stem, str(path))
+        fits[next((name for name in names if name not in fits), names[-1])] = fitted
     found = run(fits, load_problem(heldout).problem, seed=seed)
     if out is not None:
         write(out, lambda path: found.plot().savefig(path, dpi=150, format=out.suffix[1:]))
