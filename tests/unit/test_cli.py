@@ -132,6 +132,15 @@ def test_runs_of_one_name_in_several_folders_are_all_scored(fitted, tmp_path):
     assert list(json.loads(result.stdout)) == ["pcuq", "run", str(runs[2])]
 
 
+def test_a_file_that_adds_to_the_path_keeps_what_it_added(tmp_path, monkeypatch):
+    before = list(sys.path)
+    monkeypatch.setattr(sys, "path", list(before))
+    path = tmp_path / "line.py"
+    path.write_text(f"import sys\nsys.path.insert(0, '/elsewhere')\n{LINE}")
+    load_problem(path)
+    assert sys.path == ["/elsewhere", *before]
+
+
 def test_runs_of_one_problem_share_it(fitted):
     """Its file may make data by simulation, and is executed once."""
     problem, run, _ = fitted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from pcuq.errors import ComputationError, InputError
 def names_in(path: Path) -> dict[str, Any]:
     """Execute the file; an error in it says which file it was."""
     # As when Python runs a file, it may import what lies beside it.
-    sys.path.insert(0, str(path.resolve().parent))
+    beside = str(path.resolve().parent)
+    sys.path.insert(0, beside)
     try:
         return runpy.run_path(str(path), run_name="pcuq_problem")
     except (InputError, ComputationError) as error:
@@ -21,4 +23,5 @@ def names_in(path: Path) -> dict[str, Any]:
     except (Exception, SystemExit) as error:
         raise InputError(f"{path} stopped with {type(error).__name__}: {error}") from error
     finally:
-        sys.path.pop(0)
+        with suppress(ValueError):  # the file may have changed the path itself
+            sys.path.remove(beside)
