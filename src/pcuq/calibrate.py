@@ -105,8 +105,7 @@ def calibrate(
 ) -> Calibration:
     """λ★ for a problem, from `replicates` sets of data that are simulated at its fit."""
     check_problem(problem)
-    whole_number("replicates", replicates, 1)
-    check_seed(seed)
+    replicates, seed = whole_number("replicates", replicates, 1), check_seed(seed)
     refuse_joint_noise(problem)
     began = time.perf_counter()
     tell("finding the fit that data are simulated from")

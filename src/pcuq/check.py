@@ -198,8 +198,7 @@ def check(
     """
     began = time.perf_counter()
     check_problem(problem)
-    whole_number("replicates", replicates, LEAST)
-    check_seed(seed)
+    replicates, seed = whole_number("replicates", replicates, LEAST), check_seed(seed)
     if regularisation != "auto":
         check_regularisation(regularisation)
     if problem.data.noises[0].joint:
@@ -219,7 +218,7 @@ def check(
         predictor = problem.predictor(points, tolerance=MESH_TOLERANCE)
         refitter = Refitter(problem, predictor, default_lengthscale(problem), lam)
         tell(f"fitting {replicates} simulated data sets by both methods")
-        known = simulate(problem, start, refitter, points, lam, int(replicates), seed, tell)
+        known = simulate(problem, start, refitter, points, lam, replicates, seed, tell)
     tell("fitting the data by both methods")
     found = refitter(problem, refitter.climb(start.best[None], problem.data.y), seed)
     return Check(problem, found, known, refitter.windows, time.perf_counter() - began)

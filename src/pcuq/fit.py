@@ -100,6 +100,7 @@ def fit(
         pair_batch,
         devices,
     )
+    seed = settings.seed
     keeper = _keeper(problem, settings, solver, mesh_tolerance, checkpoint, resume)
     first, found, ran = keeper.latest() if keeper is not None and resume else (0, None, False)
     clock, calibration, tell = {}, None, stages_of(progress)

@@ -66,11 +66,10 @@ def score(
     several = {fits.method: fits} if isinstance(fits, Fit) else dict(fits)
     if not several or not all(isinstance(fit, Fit) for fit in several.values()):
         raise InputError("`fits` needs a pcuq.Fit, or a mapping from name to pcuq.Fit.")
-    whole_number("draws", draws, 2)
-    check_seed(seed)
+    draws, seed = whole_number("draws", draws, 2), check_seed(seed)
     found = {}
     for name, fit in several.items():
-        thetas, notes = matched(fit, heldout, fixed, int(draws))
+        thetas, notes = matched(fit, heldout, fixed, draws)
         predicted, failed = predict_rows(heldout, thetas, seed)
         if not len(predicted):
             raise ComputationError(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from pcuq._given import check_seed
 from pcuq._x64 import x64
 from pcuq.calibrate import Tell
 from pcuq.data import Data
@@ -20,7 +21,7 @@ from pcuq.errors import InputError
 from pcuq.kernel_scale import default_lengthscale
 from pcuq.objective import Objective
 from pcuq.predict import predict
-from pcuq.problem import Problem
+from pcuq.problem import Problem, check_problem
 from pcuq.scores import crps
 from pcuq.start import starting_fit
 from pcuq.sweep import lams_of, predictor_of, refuse_joint_noise, sweep
@@ -52,6 +53,8 @@ class Selection:
 @x64
 def select_by_score(problem: Problem, seed: int = 0, tell: Tell = lambda line: None) -> Selection:
     """The λ of least CRPS on the last quarter of the data, fitted to the rest."""
+    check_problem(problem)
+    seed = check_seed(seed)
     refuse_joint_noise(problem)
     began = time.perf_counter()
     kept, held = split(problem.data, seed)

@@ -93,7 +93,7 @@ def make_settings(
     systems = whole_number("systems", systems, 1)
     names, least = ("warmup", "draws", "thin"), (0, 4, 1)
     lengths = [whole_number(*given) for given in zip(names, lengths, least, strict=True)]
-    _check_scale(method, sampler, joint, particles, pair_batch, devices)
+    pair_batch, devices = _at_scale(method, sampler, joint, particles, pair_batch, devices)
     seed = check_seed(seed)
     number = math.nan
     if method == "mmd-bayes":
@@ -138,28 +138,29 @@ def bytes_needed(problem: Problem, settings: Settings) -> float:
     return together * (kept * position + predicted + pairs)
 
 
-def _check_scale(method, sampler, joint, particles, pair_batch, devices) -> None:
-    """Refuse means for large systems where they cannot be used."""
+def _at_scale(method, sampler, joint, particles, pair_batch, devices):
+    """(pair_batch, devices): means for large systems, refused where they cannot be used."""
     flow = method == "pcuq" and sampler == "flow" and not joint
     if pair_batch is not None:
-        whole_number("pair_batch", pair_batch, 2)
+        pair_batch = whole_number("pair_batch", pair_batch, 2)
     if pair_batch is not None and (not flow or devices is not None):
         raise InputError(
             "`pair_batch` is for method='pcuq' with sampler='flow', on one device and without "
             f"JointNoise: got method={method!r}, sampler={sampler!r}."
         )
     if devices is None:
-        return
+        return pair_batch, None
     if not flow and not (method == "pcuq" and sampler == "mala"):
         raise InputError(
             "`devices` is for method='pcuq' with sampler='mala' or 'flow', without JointNoise: got "
             f"method={method!r}, sampler={sampler!r}."
         )
-    whole_number("devices", devices, 1, jax.local_device_count())
+    devices = whole_number("devices", devices, 1, jax.local_device_count())
     if particles % devices:
         raise InputError(
             f"`devices` needs a number that divides the {particles} particles: got {devices!r}."
         )
+    return pair_batch, devices
 
 
 def check_ways(solver, mesh_tolerance, progress) -> None:

@@ -358,6 +358,7 @@ PYTHON = {
         lambda: pcuq.log_likelihood(PROBLEM, [0.0, 1.0]), "θ needs one number"),
     "a calibration without data sets": (
         lambda: pcuq.calibrate(PROBLEM, replicates=0), "`replicates` needs"),
+    "a selection of λ for no problem": (lambda: pcuq.select_by_score(None), "`problem` needs"),
     "a check with too few data sets": (lambda: pcuq.check(PROBLEM, replicates=5), "at least 19"),
     "a check with a negative λ": (lambda: pcuq.check(PROBLEM, regularisation=-1.0), "λ > 0"),
     # files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 
 import jax
@@ -50,6 +51,22 @@ def location_problem(y=(-0.9, 0.2, 0.4, 1.1)) -> pcuq.Problem:
 def test_bad_settings_are_named(wrong, named):
     with pytest.raises(pcuq.InputError, match=named):
         pcuq.fit(location_problem(), **{"regularisation": LAM, **wrong})
+
+
+@pytest.mark.parametrize("name", ["fit", "calibrate", "check", "select_by_score"])
+def test_a_whole_number_may_be_given_as_a_float(name, monkeypatch):
+    class Reached(Exception):
+        pass
+
+    def starting_fit(problem, seed):
+        assert seed == 3 and type(seed) is int
+        raise Reached
+
+    run = getattr(pcuq, name)
+    monkeypatch.setattr(sys.modules[run.__module__], "starting_fit", starting_fit)
+    options = {"regularisation": 1e-3} if name in ("fit", "check") else {}
+    with pytest.raises(Reached):
+        run(location_problem(), seed=3.0, **options)
 
 
 def test_a_file_is_the_fit_again_and_belongs_to_its_problem(tmp_path):

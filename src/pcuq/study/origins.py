@@ -45,8 +45,7 @@ def make_plan(
     multiples of n are for spread.
     """
     settings = settings_of(kind, multiples, widths, combines, sizes)
-    whole_number("replicates", replicates, 1, MOST_TASKS)
-    check_seed(seed)
+    replicates, seed = whole_number("replicates", replicates, 1, MOST_TASKS), check_seed(seed)
     chosen = _chosen("methods", methods, METHODS)
     if kind == "sensitivity" and "pcuq" not in chosen:
         raise InputError("a sensitivity study is one of pcuq: keep it among the methods.")
@@ -59,8 +58,8 @@ def make_plan(
     plan = Plan(
         kind=kind,
         origin=origin,
-        replicates=int(replicates),
-        seed=int(seed),
+        replicates=replicates,
+        seed=seed,
         cases=_chosen("cases", cases, world.cases),
         methods=chosen,
         settings=tuple(s for s in settings if s != Setting(combine=own)),
