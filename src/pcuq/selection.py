@@ -17,7 +17,7 @@ from pcuq._given import check_seed
 from pcuq._x64 import x64
 from pcuq.calibrate import Tell
 from pcuq.data import Data
-from pcuq.errors import InputError
+from pcuq.errors import ComputationError, InputError
 from pcuq.kernel_scale import default_lengthscale
 from pcuq.objective import Objective
 from pcuq.predict import predict
@@ -69,6 +69,11 @@ def select_by_score(problem: Problem, seed: int = 0, tell: Tell = lambda line: N
         for followed in sweep(objective, start, lams, seed)
     ]
     best = int(np.argmin(scores))
+    if not np.isfinite(scores[best]):
+        raise ComputationError(
+            "no λ has draws that predict the rows held out: their outputs cannot be solved, or not "
+            "be measured with this noise; use calibrate instead."
+        )
     return Selection(
         regularisation=float(lams[best]),
         lams=lams,
@@ -96,7 +101,10 @@ def split(data: Data, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _score(problem: Problem, data: Data, held: np.ndarray, thetas: np.ndarray) -> float:
-    """Mean CRPS of noisy predictions over held-out entries, in sds of the output's data."""
+    """Mean CRPS of noisy predictions over held-out entries, in sds of the output's data.
+
+    Of draws that can be solved and measured under each condition; ∞ where none can.
+    """
     unit = np.nanstd(data.y, axis=0)
     unit = np.where(unit > 0, unit, 1.0)
     total, entries = 0.0, 0
@@ -108,7 +116,12 @@ def _score(problem: Problem, data: Data, held: np.ndarray, thetas: np.ndarray) -
         draws = prediction.observations[prediction.ok][..., problem.columns]
         draws = np.broadcast_to(draws, (len(draws), len(rows), data.d))
         seen = data.observed[rows]
-        values = crps(draws[:, seen], data.y[rows][seen])
+        draws = draws[:, seen]
+        # A mean that is no number for this noise, such as a negative count, is a failure too.
+        draws = draws[np.isfinite(draws).all(axis=1)]
+        if not len(draws):
+            return np.inf
+        values = crps(draws, data.y[rows][seen])
         total += float(np.sum(values / np.broadcast_to(unit, seen.shape)[seen]))
         entries += int(seen.sum())
     return total / entries
