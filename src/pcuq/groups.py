@@ -63,9 +63,7 @@ def with_predictions(fit: Fit, x: Any = None) -> Fit:
     return keep(
         fit,
         {
-            label: predict(
-                problem, fit.thetas, grid, condition=label or None, max_draws=CURVE_DRAWS
-            )
+            label: predict(problem, fit.thetas, grid, condition=label, max_draws=CURVE_DRAWS)
             for label in labels
         },
     )

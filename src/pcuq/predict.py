@@ -75,7 +75,7 @@ def predict(
     table = _thetas(problem, thetas)
     share = _weights(weights, len(table))
     changes = _changes(do)
-    model = _model(problem, condition)
+    model = problem.model_for(condition)
     model = model.do(changes) if changes else model
     given = len(table)
     draws, share = _thinned(given, share, max_draws)
@@ -377,14 +377,6 @@ def _changes(do: Changes) -> tuple[Intervention, ...]:
                 f"`do` needs pcuq.Intervention objects, or text such as 'k6*=0.01': got {change!r}."
             )
     return changes
-
-
-def _model(problem: Problem, condition: str | None):
-    if condition is not None and problem.conditions is None:
-        known = sorted(set(problem.data.condition.tolist()))
-        if condition not in known:
-            raise InputError(f"unknown condition {condition!r}: the problem has {known}.")
-    return problem.model_for(condition)
 
 
 def _check_size(problem: Problem, draws: int, x) -> None:

@@ -117,16 +117,19 @@ class Problem:
         return make_design(self.data, self.kernel, self.points, self.scale.static)
 
     def model_for(self, condition: str | None):
-        """The model as it is under one experimental condition."""
-        if condition is None or self.conditions is None:
+        """The model as it is under one experimental condition, "" for rows without a label.
+
+        The model itself for None, and where nothing is said of rows without a label.
+        """
+        changes = self.conditions or {}
+        if condition is None or (condition == "" and "" not in changes):
             return self.model
-        if condition not in self.conditions:
-            raise InputError(
-                f"unknown condition {condition!r}: the problem has {sorted(self.conditions)}."
-            )
+        labels = set(changes) or set(self.data.condition.tolist())
+        if condition not in labels:
+            raise InputError(f"unknown condition {condition!r}: the problem has {sorted(labels)}.")
         known = self.__dict__.setdefault("_models", {})
         if condition not in known:
-            change = self.conditions[condition]
+            change = changes.get(condition)
             known[condition] = self.model if change is None else self.model.do(change)
         return known[condition]
 

@@ -111,7 +111,7 @@ def _score(problem: Problem, data: Data, held: np.ndarray, thetas: np.ndarray) -
     for label in np.unique(data.condition[held]):
         rows = held[data.condition[held] == label]
         x = None if data.x is None else data.x[rows]
-        prediction = predict(problem, thetas, x, condition=label or None, max_draws=500)
+        prediction = predict(problem, thetas, x, condition=label, max_draws=500)
         assert prediction.observations is not None
         draws = prediction.observations[prediction.ok][..., problem.columns]
         draws = np.broadcast_to(draws, (len(draws), len(rows), data.d))

@@ -73,6 +73,8 @@ def test_names_and_fits_that_do_not_belong_are_refused(engine):
         engine.predict({"none": 2.0})
     with pytest.raises(InputError, match="different problems"):
         Engine([engine.fits[0], made_fit(growth_problem(), "pcuq", 0.2)])
+    with pytest.raises(InputError, match="unknown condition 'none'"):
+        Engine(engine.fits, "none")
     with pytest.raises(InputError, match="know their problem"):
         Engine([pcuq.Fit(engine.fits[0].tree)])
 

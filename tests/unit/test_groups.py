@@ -51,6 +51,16 @@ def test_data_without_a_covariate_have_no_curves():
     assert stored_at_the_data(fit)[0].x is None
 
 
+def test_curves_are_those_of_what_is_done_to_rows_without_a_label():
+    plain = growth_problem()
+    halved = pcuq.Intervention(scale={"rate": 0.5})
+    problem = pcuq.Problem(plain.model, plain.data, conditions={"": halved})
+    curves = stored_curves(made_fit(problem, "pcuq", 0.1))
+    rate, start = curves.thetas.T
+    wanted = np.exp(start)[:, None] + 0.5 * rate[:, None] * curves.x
+    assert np.allclose(curves.trajectories[:, :, 0], wanted, rtol=1e-5)
+
+
 def test_curves_may_be_asked_for_elsewhere(fit):
     found = stored_curves(with_predictions(fit, [0.0, 7.0, 9.0]))
     assert np.array_equal(found.x, [0.0, 7.0, 9.0])

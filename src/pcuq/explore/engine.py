@@ -52,7 +52,7 @@ class Engine:
         if x is None or x.ndim != 1:
             raise InputError("exploring needs data along one covariate, such as time.")
         self.condition = condition
-        self.model = self.problem.model_for(condition or None)
+        self.model = self.problem.model_for(condition)
         finite = x[np.isfinite(x)]
         self.start = float(getattr(self.model, "t0", finite.min()))
         self.last = float(finite.max())

@@ -195,7 +195,7 @@ def _predicted(fits: list[Fit], part: HeldOut) -> list[Prediction]:
         known = [np.isin(part.x, c.x).all() for c in curves if c is not None and c.x is not None]
         if all(known):
             return [_at(c, part.x) for c in curves if c is not None]
-    return predict_together(fits, part.x, condition=part.condition or None)
+    return predict_together(fits, part.x, condition=part.condition)
 
 
 def _at(curve: Prediction, x: np.ndarray) -> Prediction:

@@ -171,10 +171,9 @@ class FileWorld:
         made = with_synthetic_data(nature, theta, [seed])[0]
         targets = []
         for label in np.unique(self.problem.data.condition):
-            condition = str(label) or None
             x = self._scored(label)
-            solved = predict(nature, theta[None], x, condition=condition, noise=False)
-            targets.append(Target(condition, x, solved.trajectories[0][:, nature.columns]))
+            solved = predict(nature, theta[None], x, condition=str(label), noise=False)
+            targets.append(Target(str(label), x, solved.trajectories[0][:, nature.columns]))
         return Replicate(self._with(data, made.data.y, kernel), targets)
 
     def _of_function(self, seed, kernel, data: Data) -> Replicate:
