@@ -352,6 +352,7 @@ class Parameters(Mapping[str, Parameter]):
     @cached_property
     def standard_deviations(self) -> Float[np.ndarray, " p"]:
         """Of θ under Q0, roughly: half the distance between the 16 % and the 84 % quantile."""
-        draws = self.draws(jax.random.key(0), 1024)
+        with jax.enable_x64(True):  # in 32 bits the draws are others
+            draws = self.draws(jax.random.key(0), 1024)
         low, high = np.quantile(draws, [0.16, 0.84], axis=0)
         return (high - low) / 2

@@ -186,6 +186,14 @@ def test_values_must_name_exactly_the_parameters():
         Parameters({"a": Parameter()}).unconstrain({"b": 0.5})
 
 
+def test_widths_of_the_prior_are_the_same_whatever_the_flag():
+    found = []
+    for flag in (False, True):
+        with jax.enable_x64(flag):
+            found.append(Parameters({"a": Parameter("log")}).standard_deviations)
+    assert found[0] == found[1]
+
+
 def test_parameters_of_one_kind_are_drawn_apart_and_each_from_its_own_prior():
     """Two alike, one of the same family elsewhere, and a prior whose numbers are vectors."""
     mixture = dist.MixtureSameFamily(
