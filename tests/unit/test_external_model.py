@@ -1,9 +1,11 @@
 """Simulators that are not written in JAX."""
 
+import gc
 import multiprocessing
 import os
 import signal
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -16,6 +18,7 @@ import simulators
 import pcuq
 from pcuq._program import Program
 from pcuq.models import Model, Solver
+from pcuq.models.callback import ExternalSolver
 from pcuq.zoo import lotka_volterra
 
 X = np.linspace(0.0, 3.0, 7)
@@ -264,6 +267,22 @@ def test_programs_that_look_alike_call_their_own_simulator():
         found.append(np.asarray(w)[1, :, 0])
     assert np.array_equal(found[0], X)
     assert np.array_equal(found[1], 2 * X)
+
+
+def test_only_solvers_that_were_compiled_for_live_as_long_as_the_model():
+    model, alive = decay(), weakref.WeakSet()
+    outputs = ExternalSolver.outputs
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ExternalSolver, "outputs", lambda self, p: alive.add(self) or outputs(self, p))
+        for _ in range(3):
+            model.simulate(X, VALUES)
+    gc.collect()
+    assert not alive
+    compiled = weakref.ref(solver := model.solver(X))
+    jax.jit(solver)(VALUES)
+    del solver
+    gc.collect()
+    assert compiled() is not None
 
 
 def test_what_cannot_be_used_is_said_before_anything_runs():

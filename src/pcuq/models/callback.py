@@ -15,6 +15,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -51,8 +52,6 @@ class ExternalSolver:
             name: model.step * (s if _is_plain(parameter) else min(s, 1.0))
             for (name, parameter), s in zip(model.parameters.items(), sd, strict=True)
         }
-        self.token = model.runner.keep(self)
-        _solvers[self.token] = self
         self._solve = base.guarded(lambda values: (self._traced()(values), jnp.bool_(True)))
 
     def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
@@ -154,6 +153,13 @@ class ExternalSolver:
             parts = [as_table(found[name], self.model.outputs, self.shape) for name in self.names]
             return np.stack(parts, axis=-1)
         return shaped(found, (*self.shape, len(self.names)))
+
+    @cached_property
+    def token(self) -> int:
+        """By which compiled code knows this solver, which lives as long as the model from now on."""
+        token = self.model.runner.keep(self)
+        _solvers[token] = self
+        return token
 
     def _traced(self):
         """values → w as compiled code sees it: a callback, with a rule for its derivative."""
