@@ -5,6 +5,7 @@ trusted must then be said everywhere. Every experiment runs with closed forms an
 made up, and among the slow tests with the equations and the sampler.
 """
 
+import io
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ from pcuq.reproduce.departures import CODE_TIMES, Departure, problem_with
 from pcuq.reproduce.figures import DISTRUST, warn, warn_of_means
 from pcuq.reproduce.methods import fit_by
 from pcuq.reproduce.prior import PRIORS, with_prior
+from pcuq.reproduce.readme import write_readme
 from pcuq.reproduce.robustness import ERROR, contaminated
 from pcuq.reproduce.rows import mean_row
 from pcuq.reproduce.spread import denser
@@ -259,6 +261,15 @@ def test_a_part_that_cannot_be_written_leaves_nothing(tmp_path):
     with pytest.raises(TypeError, match="not JSON serializable"):
         store.get("one", lambda: {"a": object()})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_written_is_utf_8_wherever_it_is_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(io, "text_encoding", lambda encoding, *_: encoding or "ascii")
+    for _ in range(2):
+        assert Store(tmp_path, {}).get("one", lambda: {"λ★": 1}) == {"λ★": 1}
+    summary = {"experiment": "λ★", "seed": 0, "seconds": 1.0, "cases": {}}
+    write_readme(tmp_path, summary, {}, [])
+    assert "# λ★" in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
 def test_what_is_not_a_number_is_null(tmp_path):

@@ -1,6 +1,7 @@
 """Studies: what is done is kept, what is lost is done again, and nothing is done twice."""
 
 import functools
+import io
 import json
 import os
 import signal
@@ -285,7 +286,10 @@ def test_rows_are_thinned_evenly_or_measured_again(line):
     assert len(more.targets[0].x) == 8
 
 
-def test_a_worker_without_the_file_reads_its_text_and_refuses_other_data(line):
+def test_a_worker_without_the_file_reads_its_text_and_refuses_other_data(line, monkeypatch):
+    line.write_text(f"# λ\n{line.read_text()}", encoding="utf-8")
+    # Whatever text is written in where it works.
+    monkeypatch.setattr(io, "text_encoding", lambda encoding, *_: encoding or "ascii")
     origin = make_plan("coverage", line, 1, regularisation=1e-2).origin
     line.unlink()
     assert read_world(origin).problem.fingerprint == origin.fingerprint

@@ -36,7 +36,7 @@ def write_readme(
     parts.append("The same and more are in summary.json; – is what a method does not have.")
     for case, rows in summary["cases"].items():
         parts += [f"### {case}", table(rows)]
-    (out / "README.md").write_text("\n\n".join(parts) + "\n")
+    (out / "README.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
 
 def table(rows: Mapping[str, Row]) -> str:

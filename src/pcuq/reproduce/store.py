@@ -29,7 +29,7 @@ class Store:
         """The part of that name."""
         path = self.folder / f"{name}.json"
         if path.is_file():
-            found = json.loads(path.read_text())
+            found = json.loads(path.read_text(encoding="utf-8"))
             if found["settings"] != self.settings:
                 raise InputError(
                     f"{path} was computed with other settings ({_differing(found, self.settings)} "
@@ -42,7 +42,7 @@ class Store:
         elapsed = round(time.perf_counter() - began, 1)
         write_json(path, {"settings": self.settings, "elapsed": elapsed, "result": result})
         self.made += 1
-        return json.loads(path.read_text())["result"]  # as it will be read the next time
+        return json.loads(path.read_text(encoding="utf-8"))["result"]  # as it will be read the next time
 
     def __repr__(self) -> str:
         return f"{self.made} parts computed, {self.taken} found on disk"

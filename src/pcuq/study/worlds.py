@@ -258,7 +258,7 @@ def _python(origin: Origin, times) -> FileWorld:
     else:  # another machine, or edited since: the text is what counts
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / origin.name
-            path.write_text(origin.files[origin.name])
+            path.write_text(origin.files[origin.name], encoding="utf-8")
             names = names_in(path)
     problem = names.get("problem")
     if not isinstance(problem, Problem):
