@@ -9,7 +9,7 @@ from pathlib import Path
 def read(path: Path) -> list[dict]:
     """Whole lines; a line that was cut off is done again."""
     rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in _text(path).splitlines():
         try:
             rows.append(json.loads(line))
         except json.JSONDecodeError:
@@ -18,6 +18,12 @@ def read(path: Path) -> list[dict]:
 
 
 def append(path: Path, row: dict) -> None:
-    """One more, on disk at once."""
-    with path.open("a") as file:
+    """One more, on disk at once, on a line of its own also where the last was cut off."""
+    before = _text(path)
+    with path.open("a", encoding="utf-8") as file:
+        file.write("" if before.endswith("\n") or not before else "\n")
         file.write(json.dumps(row) + "\n")
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""

@@ -69,3 +69,5 @@ def test_a_record_that_was_cut_off_is_left_out(monkeypatch, tmp_path):
     records.append(path, {"run": 0})
     path.write_text(path.read_text() + '{"run": ')
     assert records.read(path) == [{"run": 0}]
+    records.append(path, {"run": 1})
+    assert records.read(path) == [{"run": 0}, {"run": 1}]
