@@ -2,12 +2,15 @@
 
 import functools
 import io
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from typer.testing import CliRunner
 
 from pcuq import cli
 from pcuq.errors import InputError
-from pcuq.study import make_plan, run, work
+from pcuq.study import cluster, make_plan, run, work
 from pcuq.study.plan import Plan, settings_of
 from pcuq.study.store import Store
 from pcuq.study.summary import rows, summary
@@ -148,6 +151,16 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
 
 
 # --- the cluster --------------------------------------------------------------------------------
+
+
+def test_the_cluster_of_a_study_has_no_pages_for_a_browser():
+    with cluster.connected(1) as client:
+        known = client.scheduler_info()
+        ports = [known["services"]["dashboard"]]
+        ports += [worker["services"]["dashboard"] for worker in known["workers"].values()]
+        for port, page in itertools.product(ports, ("info/main/workers.html", "status", "health")):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}")
 
 
 def test_results_stream_to_disk_and_more_replicates_go_on(tmp_path, local):

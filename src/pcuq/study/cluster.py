@@ -58,6 +58,9 @@ def connected(workers: int, scheduler: str | None = None) -> Iterator[Any]:
     known = {
         "distributed.scheduler.worker-saturation": 1.0,
         "distributed.scheduler.allowed-failures": ATTEMPTS - 1,
+        # No pages: they would answer any site that a browser on this machine has open.
+        "distributed.scheduler.http.routes": [],
+        "distributed.worker.http.routes": [],
     }
     with (
         config.set(known),
@@ -67,6 +70,7 @@ def connected(workers: int, scheduler: str | None = None) -> Iterator[Any]:
             processes=True,
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
+            scheduler_kwargs={"dashboard": False},
             # A share per core may be less than JAX needs, and a worker over it would be killed.
             memory_limit=0,
             silence_logs=logging.CRITICAL,
