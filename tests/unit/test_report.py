@@ -211,6 +211,8 @@ def test_fits_of_other_data_have_a_part_of_their_own(fits):
     assert report([*fits, other]).count('class="verdict') == 2
     with pytest.raises(InputError, match="belong to one problem"):
         report([*fits, other], [held(other, True)])
+    with pytest.raises(InputError, match="a Case has its own"):
+        report([Case("", fits)], [held(fits[1], True)])
 
 
 def test_data_without_a_covariate_are_reported_too():

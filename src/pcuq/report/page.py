@@ -83,6 +83,8 @@ def _cases(fits: Any, heldout: Sequence[HeldOut]) -> list[Case]:
     if not several:
         raise InputError("a report needs at least one fit.")
     if all(isinstance(one, Case) for one in several):
+        if heldout:
+            raise InputError("a Case has its own `heldout`: give what was held out to each.")
         return several
     by_problem: dict[str, list[Fit]] = {}
     for fit in several:
