@@ -156,7 +156,7 @@ class ExternalSolver:
 
     @cached_property
     def token(self) -> int:
-        """By which compiled code knows this solver, which lives as long as the model from now on."""
+        """What compiled code calls this solver, which from now on lives as long as the model."""
         token = self.model.runner.keep(self)
         _solvers[token] = self
         return token

@@ -29,7 +29,7 @@ class Store:
         """The part of that name."""
         path = self.folder / f"{name}.json"
         if path.is_file():
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = _read(path)
             if found["settings"] != self.settings:
                 raise InputError(
                     f"{path} was computed with other settings ({_differing(found, self.settings)} "
@@ -42,10 +42,14 @@ class Store:
         elapsed = round(time.perf_counter() - began, 1)
         write_json(path, {"settings": self.settings, "elapsed": elapsed, "result": result})
         self.made += 1
-        return json.loads(path.read_text(encoding="utf-8"))["result"]  # as it will be read the next time
+        return _read(path)["result"]  # as it will be read the next time
 
     def __repr__(self) -> str:
         return f"{self.made} parts computed, {self.taken} found on disk"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _differing(found: dict[str, Any], wanted: dict[str, Any]) -> str:
