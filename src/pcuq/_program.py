@@ -20,6 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import eval_jaxpr
 
+from pcuq._x64 import x64
+
 LEVEL = "xla_backend_optimization_level"
 KEPT = 200  # programs: a study of one problem needs a few dozen
 _programs: OrderedDict[str, Future[Any]] = OrderedDict()
@@ -49,9 +51,9 @@ class Program:
 def side_by_side(program: Program, parts: int, *arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     """What the program makes of equal parts of the arrays, as many at a time as there are cores."""
 
+    @x64
     def run(given):
-        with jax.enable_x64(True):  # the setting is a thread's own
-            return [np.asarray(leaf) for leaf in program(*given)]
+        return [np.asarray(leaf) for leaf in program(*given)]
 
     pieces = zip(*(np.split(array, parts) for array in arrays), strict=True)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

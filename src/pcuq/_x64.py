@@ -13,7 +13,10 @@ R = TypeVar("R")
 
 
 def x64(function: Callable[P, R]) -> Callable[P, R]:
-    """Run `function` with 64-bit JAX types, and leave the caller's setting as it was."""
+    """Run `function` with 64-bit JAX types, and leave the caller's setting as it was.
+
+    The setting is a thread's own: work for other threads is wrapped as well.
+    """
 
     @functools.wraps(function)
     def in_x64(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -158,12 +158,8 @@ def _follow(objectives, start: Start, lams, seed: int, tell: Tell) -> list[list[
 
 
 def _each(things, work):
-    def in_64_bits(thing):  # the setting is a thread's own
-        with jax.enable_x64(True):
-            return work(thing)
-
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        return list(pool.map(in_64_bits, things))
+        return list(pool.map(x64(work), things))
 
 
 def _bayes_spread(objective: Objective, start: Start, seed: int) -> float:

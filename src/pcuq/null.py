@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -27,6 +26,7 @@ from pcuq import misfit, refits, runs
 from pcuq._files import write_whole
 from pcuq._given import check_file
 from pcuq._program import Program
+from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
 from pcuq.problem import Problem
 from pcuq.refits import Figures, Refitter
@@ -148,13 +148,13 @@ def simulate(
     copies = with_synthetic_data(problem, start.best, seeds)
     done, lock = [0], Lock()
 
+    @x64
     def one(number: int) -> Figures | None:
-        with jax.enable_x64(True):  # the setting is a thread's own
-            try:
-                near = refitter.climb(start.best[None], copies[number].data.y)
-                found = refitter(copies[number], near, seed + number + 1).figures
-            except (ComputationError, np.linalg.LinAlgError):
-                found = None
+        try:
+            near = refitter.climb(start.best[None], copies[number].data.y)
+            found = refitter(copies[number], near, seed + number + 1).figures
+        except (ComputationError, np.linalg.LinAlgError):
+            found = None
         with lock:
             done[0] += 1
             if done[0] % max(1, replicates // 10) == 0:

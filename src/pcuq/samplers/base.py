@@ -31,6 +31,7 @@ from jax.core import eval_jaxpr
 from jaxtyping import Array, Bool, Float, Int
 
 from pcuq._program import Program
+from pcuq._x64 import x64
 from pcuq.checkpoint import ANEW, Checkpoint
 from pcuq.errors import ComputationError, InputError
 
@@ -335,14 +336,10 @@ class Crew:
         return draw
 
     def _each(self, work) -> list[Any]:
-        def in_64_bits(*args):  # the setting is a thread's own
-            with jax.enable_x64(True):
-                return work(*args)
-
         if len(self.groups) == 1:
             return [work(self.groups[0], self.states[0])]
         with ThreadPoolExecutor(len(self.groups)) as pool:
-            return list(pool.map(in_64_bits, self.groups, self.states))
+            return list(pool.map(x64(work), self.groups, self.states))
 
 
 def _keys(seed: int, systems: int) -> np.ndarray:
