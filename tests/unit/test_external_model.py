@@ -269,13 +269,17 @@ def test_programs_that_look_alike_call_their_own_simulator():
     assert np.array_equal(found[1], 2 * X)
 
 
-def test_only_solvers_that_were_compiled_for_live_as_long_as_the_model():
+def test_only_solvers_that_were_compiled_for_live_as_long_as_the_model(monkeypatch):
     model, alive = decay(), weakref.WeakSet()
     outputs = ExternalSolver.outputs
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ExternalSolver, "outputs", lambda self, p: alive.add(self) or outputs(self, p))
-        for _ in range(3):
-            model.simulate(X, VALUES)
+
+    def noted(self, values):
+        alive.add(self)
+        return outputs(self, values)
+
+    monkeypatch.setattr(ExternalSolver, "outputs", noted)
+    for _ in range(3):
+        model.simulate(X, VALUES)
     gc.collect()
     assert not alive
     compiled = weakref.ref(solver := model.solver(X))

@@ -55,17 +55,14 @@ def test_bad_settings_are_named(wrong, named):
 
 @pytest.mark.parametrize("name", ["fit", "calibrate", "check", "select_by_score"])
 def test_a_whole_number_may_be_given_as_a_float(name, monkeypatch):
-    class Reached(Exception):
-        pass
-
     def starting_fit(problem, seed):
         assert seed == 3 and type(seed) is int
-        raise Reached
+        raise pcuq.ComputationError("as far as this")
 
     run = getattr(pcuq, name)
     monkeypatch.setattr(sys.modules[run.__module__], "starting_fit", starting_fit)
     options = {"regularisation": 1e-3} if name in ("fit", "check") else {}
-    with pytest.raises(Reached):
+    with pytest.raises(pcuq.ComputationError, match="as far as this"):
         run(location_problem(), seed=3.0, **options)
 
 
