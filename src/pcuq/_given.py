@@ -31,6 +31,17 @@ def check_seed(seed: Any) -> int:
     return whole_number("seed", seed, 0, MOST_SEED)
 
 
+def finite_number(name: str, value: Any) -> float:
+    """A float that is neither infinite nor NaN."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = np.nan
+    if not np.isfinite(number):
+        raise InputError(f"`{name}` needs a finite number: got {value!r}.")
+    return number
+
+
 def as_numbers(name: str, values: Any, wanted: str = "numbers") -> np.ndarray:
     """64-bit floats; text, dates, complex numbers and lists of unequal length are refused."""
     kind = "lists of unequal length"

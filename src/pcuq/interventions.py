@@ -12,13 +12,13 @@ order of the list where times are equal.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from pcuq._given import finite_number
 from pcuq.errors import InputError
 
 KINDS = ("set", "scale", "shift")
@@ -66,7 +66,7 @@ class Intervention:
                 "{name: number}."
             )
         if self.at is not None:
-            object.__setattr__(self, "at", _finite("at", self.at))
+            object.__setattr__(self, "at", finite_number("at", self.at))
         if not isinstance(self.hold, bool):
             raise InputError(f"`hold` needs True or False: got {self.hold!r}.")
         if self.hold and (not self.set or self.scale or self.shift):
@@ -230,20 +230,10 @@ def _numbers(kind: str, given: Mapping[str, Any] | None, names: bool) -> dict[st
             raise InputError(f"a name in `{kind}` must be a non-empty string: got {name!r}.")
     return {
         name: value
-        if names and (isinstance(value, (str, Formula)))
-        else _finite(f"{kind}[{name!r}]", value)
+        if names and isinstance(value, (str, Formula))
+        else finite_number(f"{kind}[{name!r}]", value)
         for name, value in given.items()
     }
-
-
-def _finite(what: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f"`{what}` needs a finite number: got {value!r}.")
-    return number
 
 
 def _number(text: str, value: str) -> float:

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from pcuq._given import whole_number
 from pcuq._x64 import x64
 from pcuq.embedding import Embedding, Setting
 from pcuq.errors import InputError
@@ -40,7 +41,7 @@ class MonteCarlo(Embedding):
         self, setting: Setting, noises: tuple[Noise, ...], draws: int, strategy: str = "auto"
     ):
         super().__init__(setting)
-        self.noises, self.draws = noises, _check_draws(draws)
+        self.noises, self.draws = noises, whole_number("draws", draws, 2)
         self.strategy = _check_strategy(strategy, noises)
         self.data_size, self.pair_size = self.draws, self.draws**2
 
@@ -210,12 +211,6 @@ def _observed(design, d: int) -> np.ndarray:
     seen = np.zeros((len(design.counts), d), dtype=bool)
     np.put_along_axis(seen, design.columns, design.mask, axis=1)
     return seen
-
-
-def _check_draws(draws) -> int:
-    if isinstance(draws, bool) or not isinstance(draws, (int, np.integer)) or draws < 2:
-        raise InputError(f"`draws` needs a whole number of at least 2: got {draws!r}.")
-    return int(draws)
 
 
 def _check_strategy(strategy: str, noises: tuple[Noise, ...]) -> str:

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from pcuq.errors import InputError
+from pcuq._given import whole_number
 from pcuq.objective import Features, Objective
 
 
@@ -26,9 +26,7 @@ class RandomBatches:
     """An objective for `Flow` whose pair term is that of random groups of about `batch`."""
 
     def __init__(self, objective: Objective, batch: int):
-        if isinstance(batch, bool) or not isinstance(batch, (int, np.integer)) or batch < 2:
-            raise InputError(f"`pair_batch` needs a whole number of at least 2: got {batch!r}.")
-        self.objective, self.batch = objective, int(batch)
+        self.objective, self.batch = objective, whole_number("pair_batch", batch, 2)
         self.problem = objective.problem
 
     def joint_evaluation(self, thetas: Float[Array, "N p"], lam: Array | float, key: Array):

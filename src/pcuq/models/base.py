@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from pcuq._given import as_numbers
+from pcuq._given import as_numbers, finite_number
 from pcuq.errors import InputError
 from pcuq.interventions import check_names as check_changed_names
 from pcuq.parameters import Parameters
@@ -261,14 +261,7 @@ def as_constants(constants: Mapping[str, float] | None, parameters: Parameters) 
     """Named finite numbers, none of them named like a parameter."""
     constants = as_mapping("constants", constants)
     check_names("constants", constants, dict.fromkeys(parameters.names, "a parameter"))
-    for name, value in constants.items():
-        try:
-            constants[name] = float(value)
-        except (TypeError, ValueError):
-            raise InputError(f"constant {name!r} needs a number: got {value!r}.") from None
-        if not np.isfinite(constants[name]):
-            raise InputError(f"constant {name!r} needs a finite number: got {value!r}.")
-    return constants
+    return {name: finite_number(f"constants[{name!r}]", v) for name, v in constants.items()}
 
 
 def natural_values(parameters: Parameters, given: Mapping[str, float] | None) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from pcuq._given import whole_number
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
 from pcuq.interventions import Intervention, as_interventions
@@ -61,9 +62,7 @@ class ExternalModel:
         for name, value in (("step", step), ("timeout", timeout)):
             if value is not None and not (np.ndim(value) == 0 and 0 < value < np.inf):
                 raise InputError(f"`{name}` needs a number > 0: got {value!r}.")
-        whole = isinstance(workers, (int, np.integer)) and not isinstance(workers, bool)
-        if workers is not None and not (whole and workers >= 1):
-            raise InputError(f"`workers` needs a whole number of at least 1: got {workers!r}.")
+        workers = None if workers is None else whole_number("workers", workers, 1)
         if timeout is not None and workers is None:
             raise InputError("`timeout` needs `workers`: only another process can be stopped.")
         self.batch, self.workers, self.step = bool(batch), workers, step

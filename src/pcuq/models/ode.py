@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from pcuq._given import as_numbers
+from pcuq._given import as_numbers, finite_number
 from pcuq._x64 import x64
 from pcuq.errors import InputError
 from pcuq.interventions import (
@@ -73,15 +73,14 @@ class ODEModel:
             function = getattr(self, name)
             if not (callable(function) or (function is None and name != "rhs")):
                 raise InputError(f"`{name}` needs a function of (t, u, p): got {function!r}.")
-        self._fill(
-            parameters=Parameters(self.parameters, may_be_none=True), t0=_time("t0", self.t0)
-        )
+        parameters = Parameters(self.parameters, may_be_none=True)
+        self._fill(parameters=parameters, t0=finite_number("t0", self.t0))
         self._fill(constants=base.as_constants(self.constants, self.parameters))
         for name in ("breaks", "jumps"):
             if isinstance(given := getattr(self, name), str) or not isinstance(given, Iterable):
                 raise InputError(f"`{name}` needs a sequence: got {given!r}.")
         moving = tuple(b for b in self.breaks if callable(b))
-        fixed = {_time("breaks", b) for b in self.breaks if not callable(b)}
+        fixed = {finite_number("breaks", b) for b in self.breaks if not callable(b)}
         self._fill(breaks=(*sorted(fixed), *moving), jumps=tuple(self.jumps))
         self._fill(states=self._state_names())
         if self.outputs is None and self.observe is not None:
@@ -218,7 +217,8 @@ class ODEModel:
             from_outputs = self.outputs if self.observe is None else None
             names = keys or from_outputs or [f"u{i}" for i in range(number)]
         taken = dict.fromkeys(self.parameters, "a parameter")
-        names = base.check_names("states", names, taken | dict.fromkeys(self.constants, "constant"))
+        taken |= dict.fromkeys(self.constants, "a constant")
+        names = base.check_names("states", names, taken)
         if (set(names) != set(keys)) if keys else (len(names) != number):
             got = ", ".join(map(str, keys)) if keys else f"{number} numbers"
             raise InputError(
@@ -270,16 +270,6 @@ def _reporting(model: ODEModel) -> ODEModel:
     return replace(
         model, outputs=(*model.outputs, *more), observe=observe, states=model.states, report=None
     )
-
-
-def _time(what: str, value: Any) -> float:
-    try:
-        time = float(value)
-    except (TypeError, ValueError):
-        time = np.nan
-    if not np.isfinite(time):
-        raise InputError(f"`{what}` needs finite numbers: got {value!r}.")
-    return time
 
 
 def _numbers(given: Any) -> np.ndarray:

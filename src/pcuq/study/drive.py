@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pcuq._given import whole_number
 from pcuq.errors import InputError
 from pcuq.study import cluster
 from pcuq.study.cluster import Died
@@ -46,8 +47,7 @@ def run(
     """
     if workers is not None and scheduler is not None:
         raise InputError("give the number of workers or the address of a scheduler, not both.")
-    if workers is not None and workers < 1:
-        raise InputError(f"`workers` needs a whole number of at least 1: got {workers}.")
+    workers = None if workers is None else whole_number("workers", workers, 1)
     cluster.dask_distributed()
     store = Store(Path(out), plan)
     with store.lock():
