@@ -59,6 +59,10 @@ class Design(NamedTuple):
         """True where every atom is compared with itself alone: ℓ_X → 0."""
         return np.array_equal(self.pair_left, self.pair_right)
 
+    def at_atoms(self, table: np.ndarray) -> np.ndarray:
+        """Entries (M, k) of a table (n, d) that has one for each entry of the data."""
+        return np.take_along_axis(table[self.atom_rows], self.columns, axis=1)
+
 
 def make_points(data: Data) -> Points:
     """The distinct covariates of each condition, in order."""

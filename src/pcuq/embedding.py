@@ -66,8 +66,7 @@ def make_embedding(
     """The cheapest exact strategy for each kind of noise. `lengthscale` (d,), scale (n, d)."""
     scale = None
     if static_scale is not None:
-        scale = np.take_along_axis(static_scale[design.atom_rows], design.columns, axis=1)
-        scale = np.where(design.mask, scale, 1.0)
+        scale = np.where(design.mask, design.at_atoms(static_scale), 1.0)
     setting = Setting(design, kernel, lengthscale[design.columns], scale)
     of_kind: dict[Any, list[int]] = {}
     for column, noise in enumerate(noises):

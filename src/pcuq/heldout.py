@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcuq.errors import InputError
+from pcuq.likelihood import outputs_and_scales
 from pcuq.parameters import Parameter
-from pcuq.predict import outputs_and_scales, sample_noise
+from pcuq.predict import sample_noise
 from pcuq.problem import Predictor, Problem
 from pcuq.result import Fit
 

@@ -75,11 +75,7 @@ def log_likelihood_of_outputs(problem: Problem):
 
     def log_density(outputs, ok, theta, y=data.y):
         measured = jnp.asarray(y)
-        scales = scales_at_points(problem, outputs, theta)
-        of_row = problem.points.of_row
-        w = outputs[of_row][:, problem.columns]
-        static = jnp.asarray(problem.scale.static)
-        s = static if scales is None else jnp.where(static > 0, static, scales[of_row])
+        w, s = outputs_and_scales(problem, outputs, theta)
         good = (s > 0) & jnp.isfinite(s)
         ok = ok & jnp.all(good | ~observed)
         s = jnp.where(good & observed, s, 1.0)
@@ -121,7 +117,7 @@ def predictions(problem: Problem, outputs: Array, ok: Array, theta: Float[Array,
     if scales is None:
         s = jnp.asarray(known_scale(problem))
     else:
-        static = np.take_along_axis(problem.scale.static[design.atom_rows], design.columns, axis=1)
+        static = design.at_atoms(problem.scale.static)
         s = jnp.where(static > 0, static, scales[at_atoms])
         good = (s > 0) & jnp.isfinite(s)
         ok = ok & jnp.all(good | ~design.mask)
@@ -133,8 +129,15 @@ def predictions(problem: Problem, outputs: Array, ok: Array, theta: Float[Array,
 def known_scale(problem: Problem) -> Float[np.ndarray, "M k"]:
     """The scale at the atoms where it does not depend on θ, 1 where nothing is observed."""
     design = problem.design
-    static = np.take_along_axis(problem.scale.static[design.atom_rows], design.columns, axis=1)
-    return np.where(design.mask, static, 1.0)
+    return np.where(design.mask, design.at_atoms(problem.scale.static), 1.0)
+
+
+def outputs_and_scales(problem: Problem, outputs: Array, theta: Array) -> tuple[Array, Array]:
+    """(w, s), each (n, d), of every entry of the data, from the outputs at the points."""
+    of_row, static = problem.points.of_row, jnp.asarray(problem.scale.static)
+    scales = scales_at_points(problem, outputs, theta)
+    s = static if scales is None else jnp.where(static > 0, static, scales[of_row])
+    return outputs[of_row][:, problem.columns], s
 
 
 def scales_at_points(problem: Problem, outputs: Array, theta: Array):

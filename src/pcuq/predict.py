@@ -23,7 +23,6 @@ from pcuq.data import Data
 from pcuq.errors import ComputationError, InputError
 from pcuq.functionals import Prediction
 from pcuq.interventions import Intervention, parse
-from pcuq.likelihood import scales_at_points
 from pcuq.models import mesh
 from pcuq.noise import Noise
 from pcuq.problem import Problem, check_problem
@@ -274,15 +273,6 @@ class _NoiseLaw:
         )
         depends = np.isin(np.arange(len(self.known)), [*scale.named, *scale.computed])
         return jnp.where(depends, computed, known)
-
-
-def outputs_and_scales(problem: Problem, outputs, theta):
-    """(w, s), each (n, d), of every entry of the data, from the outputs at the points."""
-    of_row, static = problem.points.of_row, problem.scale.static
-    scale, found = jnp.asarray(static), scales_at_points(problem, outputs, theta)
-    if found is not None:
-        scale = jnp.where(static > 0, scale, found[of_row])
-    return outputs[of_row][:, problem.columns], scale
 
 
 def sample_noise(data: Data, key, w, scale):

@@ -131,8 +131,8 @@ def bytes_needed(problem: Problem, settings: Settings) -> float:
     position = 8.0 * p + 9  # θ, v and whether it failed
     at_a_stretch = max(CHUNK, settings.thin * 2**settings.rounds)
     kept = settings.warmup + settings.draws + at_a_stretch
-    points = sum(1 if x is None else len(x) for x in problem.points.covariates)
-    predicted = 8.0 * points * problem.data.d * (1 if settings.sampler == "ensemble" else p + 1)
+    with_slopes = 1 if settings.sampler == "ensemble" else p + 1
+    predicted = 8.0 * problem.points.size * problem.data.d * with_slopes
     ensemble = settings.method == "pcuq" and settings.sampler == "ensemble"
     pairs = 8.0 * 4 * settings.particles if ensemble else 0.0  # with all others and proposals
     return together * (kept * position + predicted + pairs)

@@ -15,7 +15,8 @@ from jaxtyping import Array, Float
 
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError
-from pcuq.predict import outputs_and_scales, sample_noise
+from pcuq.likelihood import outputs_and_scales
+from pcuq.predict import sample_noise
 from pcuq.problem import Problem
 
 TIGHT = 1e-9
