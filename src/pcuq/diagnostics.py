@@ -51,15 +51,6 @@ def split_rhat(values: ArrayLike) -> Array:
     return _finish(_one_if_constant(_rhat(_split(draws)), draws), known, shape)
 
 
-def rhat_over_systems(values: ArrayLike) -> Array:
-    """R-hat of an ensemble summary (systems, draws, ...): particle systems play the chains.
-
-    The particles of one system move together, so their paths are no independent chains; whole
-    systems are. The summary is one number per system and draw: a parameter's mean, or its sd.
-    """
-    return rhat(values)
-
-
 def ess_bulk(values: ArrayLike) -> Array:
     """Effective sample size of the rank-normalised split chains: for means and medians."""
     draws, shape, known = _checked(values)
@@ -87,15 +78,14 @@ def mcse_mean(values: ArrayLike) -> Array:
     return _finish(sd / np.sqrt(_ess(_split(draws))), known, shape)
 
 
-def autocovariance(values: ArrayLike, axis: int = 1) -> Array:
+def autocovariance(values: ArrayLike) -> Array:
     """(1/n) sum_s (x_s - mean)(x_{s+t} - mean) at every lag t, by FFT with zero padding."""
     x = np.asarray(values, dtype=np.float64)
-    n = x.shape[axis]
+    n = x.shape[1]
     padded = next_fast_len(2 * n, real=True)
-    spectrum = np.fft.rfft(x - x.mean(axis=axis, keepdims=True), n=padded, axis=axis)
+    spectrum = np.fft.rfft(x - x.mean(axis=1, keepdims=True), n=padded, axis=1)
     power = spectrum * np.conjugate(spectrum)
-    lags = np.fft.irfft(power, n=padded, axis=axis)
-    return np.take(lags, np.arange(n), axis=axis) / n
+    return np.fft.irfft(power, n=padded, axis=1)[:, :n] / n
 
 
 # -- helpers: arrays are (chain, draw, quantity) ---------------------------------------------------
@@ -107,7 +97,7 @@ def _checked(values: ArrayLike) -> tuple[Array, tuple[int, ...], NDArray[np.bool
     if x.ndim < 2:
         raise InputError(
             f"diagnostics need an array (chain, draw, ...): got shape {x.shape}; "
-            "for one chain pass x[None]"
+            "for one chain pass x[None]."
         )
     shape = x.shape[2:]
     x = x.reshape(*x.shape[:2], -1)

@@ -235,7 +235,7 @@ def make_tree(
                 continue
             stats[f"rhat_systems_{kind}"] = (
                 ("parameter",),
-                np.asarray(diagnostics.rhat_over_systems(summary)).reshape(len(names)),
+                np.asarray(diagnostics.rhat(summary)).reshape(len(names)),
             )
     if failures is not None and failures.causes:
         by_cause = failures.counts.reshape(systems * particles, -1)
@@ -259,11 +259,7 @@ def make_tree(
     }
     if warmup_theta is not None and warmup_theta.shape[1]:
         warm = {
-            name: (
-                ("chain", "draw"),
-                np.moveaxis(warmup_theta[..., i], 2, 1).reshape(systems * particles, -1),
-            )
-            for i, name in enumerate(names)
+            name: (("chain", "draw"), paths(warmup_theta[..., i])) for i, name in enumerate(names)
         }
         groups["warmup_unconstrained_posterior"] = xr.Dataset(warm)
     tree = xr.DataTree.from_dict(groups)

@@ -35,10 +35,14 @@ def convergence(settings: Settings, theta: np.ndarray) -> dict[str, float]:
 
 
 def _over_systems(theta: np.ndarray) -> float:
-    """The largest R-hat of an ensemble's mean or sd."""
-    over = [diagnostics.rhat_over_systems(theta.mean(axis=2))]
+    """The largest R-hat of an ensemble's mean or sd, where particle systems play the chains.
+
+    The particles of one system move together, so their paths are no independent chains; whole
+    systems are.
+    """
+    over = [diagnostics.rhat(theta.mean(axis=2))]
     if theta.shape[2] > 1:
-        over.append(diagnostics.rhat_over_systems(theta.std(axis=2)))
+        over.append(diagnostics.rhat(theta.std(axis=2)))
     return float(np.max(over))
 
 

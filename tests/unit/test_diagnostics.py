@@ -127,11 +127,6 @@ def test_one_chain_is_compared_with_itself():
     assert diagnostics.rhat(rng.normal(size=(1, 1000)) + np.linspace(0, 3, 1000)) > 1.2
 
 
-def test_systems_are_chains():
-    x = np.random.default_rng(6).normal(size=(2, 200, 3))
-    np.testing.assert_array_equal(diagnostics.rhat_over_systems(x), diagnostics.rhat(x))
-
-
 def test_a_flat_array_is_refused_with_advice():
     with pytest.raises(InputError, match=r"\(chain, draw, ...\).*x\[None\]"):
         diagnostics.rhat(np.zeros(10))
