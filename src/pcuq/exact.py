@@ -167,8 +167,8 @@ def minimise(
             log_q = _normalised(log_q - t * tilt)
         else:
             raise ComputationError(
-                f"The minimiser on {len(q)} points was not reached in {MAX_STEPS} Newton steps at"
-                f" regularisation {stage:g} (residual {residual:.1e}). Take a larger one."
+                f"the minimiser on {len(q)} points was not reached in {MAX_STEPS} Newton steps at"
+                f" regularisation {stage:g} (residual {residual:.1e}): take a larger one."
             )
     return q
 
@@ -267,7 +267,7 @@ def _newton(
         if curvature <= 0:  # F is not convex here, which only K can have caused
             raise InputError(
                 "`kappa0` needs to be positive semi-definite, as an inner product is: weights were"
-                " met along which it is not. Check how it is computed."
+                " met along which it is not; check how it is computed."
             )
         x = x + (size / curvature) * direction
         r = project(r - (size / curvature) * image)

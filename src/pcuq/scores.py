@@ -88,7 +88,7 @@ def energy_score(
     """
     x, y, w = _checked(samples, truth, weights)
     if y.ndim == 0:
-        raise InputError("the energy score needs outputs on the last axis of truth: got a number")
+        raise InputError("the energy score needs outputs on the last axis of truth: got a number.")
     if scale is not None:
         x, y = x / np.asarray(scale), y / np.asarray(scale)
     rows, values = y.reshape(-1, y.shape[-1]), x.reshape(len(w), -1, y.shape[-1])
@@ -173,17 +173,17 @@ def _checked(
     x, y = np.asarray(samples, dtype=np.float64), np.asarray(truth, dtype=np.float64)
     if x.ndim != y.ndim + 1 or x.shape[1:] != y.shape or x.shape[0] == 0:
         raise InputError(
-            f"samples need shape (draws, *truth.shape): got {x.shape} for a truth of {y.shape}"
+            f"samples need shape (draws, *truth.shape): got {x.shape} for a truth of {y.shape}."
         )
     if np.isinf(y).any():
-        raise InputError("truth has infinite entries; mark what was not observed as NaN")
+        raise InputError("truth has infinite entries: mark what was not observed as NaN.")
     failed = int(
         (~np.isfinite(np.where(np.isnan(y), 0.0, x))).any(axis=tuple(range(1, x.ndim))).sum()
     )
     if failed:
         raise InputError(
-            f"{failed} of {len(x)} draws are not finite where the truth is known; "
-            "drop failed draws first, and report how many"
+            f"{failed} of {len(x)} draws are not finite where the truth is known: "
+            "drop failed draws first, and report how many."
         )
     x = np.where(np.isnan(y), 0.0, x)
     if weights is None:
@@ -191,14 +191,14 @@ def _checked(
     w = np.asarray(weights, dtype=np.float64)
     if w.shape != (len(x),) or not np.isfinite(w).all() or (w < 0).any() or w.sum() <= 0:
         raise InputError(
-            f"weights need {len(x)} finite non-negative numbers, not all zero: got shape {w.shape}"
+            f"weights need {len(x)} finite non-negative numbers, not all zero: got shape {w.shape}."
         )
     return x, y, w / w.sum()
 
 
 def _band(x: Array, level: float, w: Array) -> tuple[Array, Array]:
     if not 0.0 < level < 1.0:
-        raise InputError(f"a level needs to lie between 0 and 1: got {level}; 0.9 is 90 per cent")
+        raise InputError(f"a level needs to lie between 0 and 1: got {level}; 0.9 is 90 per cent.")
     tails = [(1.0 - level) / 2.0, (1.0 + level) / 2.0]
     if np.ptp(w) == 0.0:
         lower, upper = np.quantile(x, tails, axis=0)

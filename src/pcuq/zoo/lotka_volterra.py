@@ -167,7 +167,7 @@ def _stochastic_path(seed: int, s: Setting, largest: Array, scheme: str) -> tupl
         if good.size:
             return paths[::every, good[0]], first + int(good[0])
     raise ComputationError(
-        f"all of the first {BATCH * MAX_BATCHES} stochastic paths exploded; try another seed."
+        f"all of the first {BATCH * MAX_BATCHES} stochastic paths exploded: try another seed."
     )
 
 
