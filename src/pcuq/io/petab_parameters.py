@@ -13,12 +13,11 @@ import numpy as np
 import numpyro.distributions as dist
 
 from pcuq.errors import InputError
-from pcuq.io.petab_tables import Unknown
+from pcuq.io.petab_tables import TRANSFORMS, Unknown
 from pcuq.parameters import Parameter, Parameters
 
 # A nominal value on a bound is moved inside by this share of the width.
 INSIDE = 1e-9
-TRANSFORMS = {"lin": "identity", "log": "log", "log10": "log10"}
 
 
 def as_parameter(name: str, row: Unknown) -> Parameter:

@@ -11,7 +11,7 @@ from pcuq.errors import InputError
 from pcuq.io.expressions import Node
 from pcuq.io.sbml_document import Document
 
-SCALES = ("lin", "log", "log10")
+TRANSFORMS = {"lin": "identity", "log": "log", "log10": "log10"}  # by PEtab's name of a scale
 
 
 class Unknown(NamedTuple):

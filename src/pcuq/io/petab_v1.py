@@ -12,7 +12,7 @@ from pcuq.io import expressions as ex
 from pcuq.io.expressions import Node
 from pcuq.io.petab_formulas import read_formula
 from pcuq.io.petab_tables import (
-    SCALES,
+    TRANSFORMS,
     Experiment,
     Measurement,
     Observable,
@@ -24,7 +24,6 @@ from pcuq.io.petab_tables import (
 )
 from pcuq.io.sbml_document import describe
 
-TRANSFORMS = {"lin": "identity", "log": "log", "log10": "log10"}
 PRIORS = (
     "uniform", "normal", "laplace", "logNormal", "logLaplace",
     "parameterScaleUniform", "parameterScaleNormal", "parameterScaleLaplace",
@@ -66,9 +65,9 @@ def _parameters(table: pd.DataFrame) -> dict[str, Unknown]:
         name = str(name)
         where = f"of parameter {name!r}"
         scale = _text(row.get("parameterScale")) or "lin"
-        if scale not in SCALES:
+        if scale not in TRANSFORMS:
             raise InputError(
-                f"parameterScale {where} needs one of {', '.join(SCALES)}: got {scale!r}."
+                f"parameterScale {where} needs one of {', '.join(TRANSFORMS)}: got {scale!r}."
             )
         estimate = as_number(row.get("estimate", 1), f"estimate {where}")
         if estimate not in (0, 1):

@@ -47,7 +47,7 @@ def read_v2(path: str, source: str) -> Tables:
     if problem.model is None or not hasattr(problem.model, "sbml_document"):
         raise InputError(f"{source} has no SBML model: name one in its model_files.")
     if not problem.measurements:
-        raise InputError(f"{source} has no rows in its measurement table: at least one is wanted.")
+        raise InputError(f"{source} has no rows in its measurement table: at least one was wanted.")
     check_distinct("parameter", (row.id for row in problem.parameters))
     check_distinct("observable", (row.id for row in problem.observables))
     check_distinct("condition", (row.id for row in problem.conditions))
