@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -167,7 +167,7 @@ def _going_on(out: Path) -> Iterator[None]:
 def _listening() -> Iterator[Listener]:
     """A bar on a terminal, lines now and then elsewhere."""
     if not sys.stderr.isatty():
-        yield plain_lines()
+        yield _plain_lines()
         return
     from rich.console import Console
     from rich.progress import (
@@ -190,7 +190,7 @@ def _listening() -> Iterator[Listener]:
         yield listen
 
 
-def plain_lines(tell: Callable[[str], None] = say) -> Listener:
+def _plain_lines() -> Listener:
     """A line for the first and the last task, and now and then between."""
     last = [-SECONDS_BETWEEN_LINES]
 
@@ -199,7 +199,7 @@ def plain_lines(tell: Callable[[str], None] = say) -> Listener:
         if step.done < step.total and now - last[0] < SECONDS_BETWEEN_LINES:
             return
         last[0] = now
-        tell(f"{step.done}/{step.total} fits  {_said(step)}")
+        say(f"{step.done}/{step.total} fits  {_said(step)}")
 
     return listen
 

@@ -150,7 +150,7 @@ def species_panel(
     ax.set_ylim(min(0.0, data.truth.min()) - 2, 1.6 * data.truth.max())
 
 
-def trace_panel(ax: Axes, fitted: Fit, most: int = MOST_PATHS) -> None:
+def trace_panel(ax: Axes, fitted: Fit) -> None:
     """Paths of θ, warm-up included and marked: one style per parameter."""
     tree = fitted.tree
     kept = tree["unconstrained_posterior"]
@@ -162,7 +162,7 @@ def trace_panel(ax: Axes, fitted: Fit, most: int = MOST_PATHS) -> None:
         whole, settled = np.concatenate([before, paths], axis=1), before.shape[1]
         every = max(1, whole.shape[1] // MOST_POINTS)
         x = np.arange(0, whole.shape[1], every)
-        for path in whole[:most]:
+        for path in whole[:MOST_PATHS]:
             # Dots: lines between jumps would hide what lies between.
             ax.plot(
                 x,
