@@ -25,9 +25,13 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, content: Any) -> None:
+    """As `as_json` says it, and a line end."""
+    write_whole(path, f"{as_json(content)}\n".encode())
+
+
+def as_json(content: Any) -> str:
     """Numbers and texts, null for what is not a finite number."""
-    text = json.dumps(finite(content), indent=2, allow_nan=False, ensure_ascii=False)
-    write_whole(path, f"{text}\n".encode())
+    return json.dumps(finite(content), indent=2, allow_nan=False, ensure_ascii=False)
 
 
 def finite(value: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from pcuq import report
-from pcuq._files import write_json
+from pcuq._files import write_json, write_whole
 from pcuq._x64 import x64
 from pcuq.groups import keep
 from pcuq.plots import NAMES
@@ -62,7 +62,7 @@ def demo(
     with drawing():
         parameters_figure(cases).savefig(out / "parameters.png", dpi=150)
         predictions_figure(cases).savefig(out / "predictions.png", dpi=150)
-    (out / "report.html").write_text(page(cases, seed), encoding="utf-8")
+    write_whole(out / "report.html", page(cases, seed).encode())
     summary = {
         "cases": {name: case.rows for name, case in cases.items()},
         "exploded_paths": {name: case.data.exploded_paths for name, case in cases.items()},

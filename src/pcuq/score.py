@@ -14,7 +14,6 @@ all of them,
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pcuq import scores
-from pcuq._files import finite
+from pcuq._files import as_json, write_json
 from pcuq._given import check_seed, whole_number
 from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
@@ -160,10 +159,9 @@ class Scores:
 
     def to_json(self, path: str | Path | None = None, by: str = "observable") -> str:
         """The same as text, written to `path` where one is given; null where it is no number."""
-        text = json.dumps(finite(self.to_dict(by)), indent=2, ensure_ascii=False)
         if path is not None:
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+            write_json(Path(path), self.to_dict(by))
+        return as_json(self.to_dict(by))
 
     def table(self, by: str = "observable") -> pd.DataFrame:
         """A row for each method and observable (or condition), and one for all of them."""
