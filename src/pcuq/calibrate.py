@@ -70,7 +70,7 @@ class Calibration:
     @property
     def widest(self) -> float:
         """The spread that λ★ may have."""
-        return MOST_SPREAD * max(float(np.median(self.bayes_spread)), self.floor)
+        return _widest(self.spread, self.bayes_spread)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as JSON can say it."""
@@ -180,8 +180,7 @@ def _largest(lams, outside, spread, bayes_spread) -> tuple[float, str] | None:
     fine = np.linspace(log_lams[0], log_lams[-1], 500)
     share = np.interp(fine, log_lams, outside.mean(axis=0))
     width = np.interp(fine, log_lams, _median(spread))
-    widest = MOST_SPREAD * max(float(np.median(bayes_spread)), _median(spread)[0])
-    few_outside, narrow = share <= MOST_OUTSIDE, width <= widest
+    few_outside, narrow = share <= MOST_OUTSIDE, width <= _widest(spread, bayes_spread)
     good = np.flatnonzero(few_outside & narrow)
     if not len(good):
         return None
@@ -191,6 +190,10 @@ def _largest(lams, outside, spread, bayes_spread) -> tuple[float, str] | None:
     above = last + 1
     what = "the share outside the part that fits" if not few_outside[above] else "the spread"
     return float(np.exp(fine[last])), what
+
+
+def _widest(spread, bayes_spread) -> float:
+    return MOST_SPREAD * max(float(np.median(bayes_spread)), float(_median(spread)[0]))
 
 
 def _median(spread: Float[np.ndarray, "R L"]) -> Float[np.ndarray, " L"]:

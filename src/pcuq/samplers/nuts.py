@@ -30,9 +30,7 @@ MOST_DOUBLINGS = 9  # of a trajectory: at most 2⁹ − 1 leapfrog steps
 class State(NamedTuple):
     """Positions, and what blackjax carries of them."""
 
-    inner: (
-        Any  # HMCState: z with its log density and gradient; leading axis N for independent chains
-    )
+    inner: Any  # HMCState: z, log density, gradient; with an axis N for independent chains
     theta: Float[Array, "N p"]
     v: Float[Array, " N"]
     ok: Bool[Array, " N"]
