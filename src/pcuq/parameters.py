@@ -148,12 +148,19 @@ class Parameter:
         """A draw on the prior's scale → θ, NaN or infinite where it lies outside the range."""
         if self.prior_on == "unconstrained":
             return draw
-        if self.prior_on == "natural" and self.transform in ("log", "log10"):
-            draw = jnp.log(draw) / (math.log(10) if self.transform == "log10" else 1.0)
+        return self.theta_at(draw) if self.prior_on == "natural" else self._unbounded(draw)
+
+    def theta_at(self, value):
+        """Natural value → θ, traced and not refused: ±∞ on a bound, not finite outside."""
+        if self.transform in ("log", "log10"):
+            value = jnp.log(value) / (math.log(10) if self.transform == "log10" else 1.0)
+        return self._unbounded(value)
+
+    def _unbounded(self, scaled):
         if self._bounds is None:
-            return draw
+            return scaled
         low, high = self._bounds
-        return jnp.log(draw - low) - jnp.log(high - draw)
+        return jnp.log(scaled - low) - jnp.log(high - scaled)
 
     def _stated(self, theta):
         """θ → the value that the prior speaks of."""

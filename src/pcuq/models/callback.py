@@ -195,7 +195,7 @@ class ExternalSolver:
 
     def _moved(self, values, sign: float):
         return {
-            name: parameter.constrain(_theta(parameter, values[name]) + sign * self._steps[name])
+            name: parameter.constrain(parameter.theta_at(values[name]) + sign * self._steps[name])
             for name, parameter in self.model.parameters.items()
         }
 
@@ -224,16 +224,6 @@ def _meant(token) -> ExternalSolver:
 
 def _is_plain(parameter: Parameter) -> bool:
     return parameter.transform == "identity" and parameter._bounds is None
-
-
-def _theta(parameter: Parameter, value):
-    """Natural value → θ, traced; ±inf on a bound, where a step leads nowhere."""
-    if parameter.transform in ("log", "log10"):
-        value = jnp.log(value) / (np.log(10.0) if parameter.transform == "log10" else 1.0)
-    if parameter._bounds is None:
-        return value
-    low, high = parameter._bounds
-    return jnp.log(value - low) - jnp.log(high - value)
 
 
 def _slopes_of_changes(model: ExternalModel) -> np.ndarray | None:
