@@ -217,10 +217,14 @@ class Prediction:
     def _named(self, name: str, values: Array) -> Functional:
         return Functional(name, values, self.weights)
 
-    def _curves(self, output: str) -> Array:
+    def column(self, output: str) -> int:
+        """Where an output stands among the others."""
         if output not in self.outputs:
             raise InputError(f"unknown output {output!r}: there are {', '.join(self.outputs)}.")
-        return self.trajectories[:, :, self.outputs.index(output)]
+        return self.outputs.index(output)
+
+    def _curves(self, output: str) -> Array:
+        return self.trajectories[:, :, self.column(output)]
 
     def _times(self) -> Array:
         if self.x is None or self.x.ndim != 1:

@@ -77,7 +77,7 @@ def plot_bands(
     ax, style = axes_or_new(ax), style_of(style)
     if prediction.x is None or prediction.x.ndim != 1:
         raise InputError("bands need a prediction along one covariate.")
-    column = _column(prediction, output)
+    column = prediction.column(output)
     order = np.argsort(prediction.x, kind="stable")
     x = prediction.x[order]
     for i, level in enumerate(sorted(levels, reverse=True)[: None if fill else 1]):
@@ -137,7 +137,7 @@ def plot_data(ax: Axes | None, x: ArrayLike, y: ArrayLike, label: str | None = "
 
 def _bars(ax, prediction: Prediction, output, place: int, style: Style, label: str, noisy, levels):
     """Bands as bars beside each other, for data without a covariate."""
-    column = _column(prediction, output)
+    column = prediction.column(output)
     for i, level in enumerate(sorted(levels, reverse=True)):
         low, high = (edge[0, column] for edge in prediction.band(level, noisy))
         ax.bar(
@@ -147,9 +147,3 @@ def _bars(ax, prediction: Prediction, output, place: int, style: Style, label: s
     ends = [place - 0.3, place + 0.3]
     ax.plot(ends, [middle] * 2, style.line, color=style.colour, label=label)
     ax.set_xticks([])
-
-
-def _column(prediction: Prediction, output: str) -> int:
-    if output not in prediction.outputs:
-        raise InputError(f"unknown output {output!r}: there are {', '.join(prediction.outputs)}.")
-    return prediction.outputs.index(output)
