@@ -81,10 +81,10 @@ class Store:
 
     def records(self) -> dict[int, dict[str, Any]]:
         """The tasks that are done, by number; a file that is damaged is as good as none."""
-        found = {}
+        found, identity = {}, self.plan.identity
         for task in self.plan.tasks():
             record = _read(self._path(task.number))
-            if record is not None and record.get("study") == self.plan.identity:
+            if record is not None and record.get("study") == identity:
                 found[task.number] = record
         return found
 
