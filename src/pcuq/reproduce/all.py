@@ -62,12 +62,14 @@ def _study(compute: Experiment, experiment: str, captions, notes: str) -> Experi
     """A study of parts, with its summary and README written at the end."""
 
     def run(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
+        began = time.perf_counter()
         summary = {
             "experiment": experiment,
             **compute(out, seed, size, tell),
             "seed": seed,
             "size": asdict(size),
             "versions": versions(),
+            "seconds": round(time.perf_counter() - began, 1),
         }
         write_json(out / "summary.json", summary)
         write_readme(out, _flat(summary), captions(summary), [notes])
@@ -86,7 +88,6 @@ def _replicates(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
         "cases": cases,
         "figures": replicates_figures.draw(cases, out),
         "regularisation": {**found["regularisation"], "erk": cells["regularisation"]},
-        "seconds": round(found["seconds"] + cells["seconds"], 1),
         "parts": f"Lotka–Volterra: {found['parts']}; ERK: {cells['parts']}",
     }
 

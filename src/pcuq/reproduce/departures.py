@@ -16,7 +16,6 @@ than its drift; one density with its own gradient cannot be made to do that, and
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,9 +27,8 @@ from pcuq.kernels import GaussianKernel
 from pcuq.problem import Problem
 from pcuq.reproduce.cases import CASES, EVERY, LATER, SCORED_ON, TIMES
 from pcuq.reproduce.methods import Size, fit_by
-from pcuq.reproduce.replicates import SEEDS_APART, star
+from pcuq.reproduce.replicates import SEEDS_APART, star, store_of
 from pcuq.reproduce.rows import Row, Tell, convergence, line, mean_row, performance
-from pcuq.reproduce.store import Store
 from pcuq.zoo import lotka_volterra
 from pcuq.zoo.lotka_volterra import LVData
 
@@ -60,8 +58,7 @@ DEPARTURES = {
 
 def departures(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by case and departure; parts on disk are not computed again."""
-    began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.fits()})
+    store = store_of(out / "parts", seed, size)
     lam = star(store, "main", seed, size, tell)
     cases: dict[str, Any] = {case: {} for case in CASES}
     for case in CASES:
@@ -82,7 +79,6 @@ def departures(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
         "cases": cases,
         "regularisation": lam,
         "scored_on": SCORED_ON,
-        "seconds": round(time.perf_counter() - began, 1),
         "parts": repr(store),
     }
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,6 @@ KERNELS: dict[str, tuple[str, float, float | None, float]] = {
 
 def erk_replicates(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by regime and method; parts that are on disk are not computed again."""
-    began = time.perf_counter()
     store = _store(out / "parts", seed, size)
     found = store.get("calibration-erk", lambda: calibration(seed, size))
     lam = found["regularisation"]
@@ -60,7 +58,6 @@ def erk_replicates(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, An
         "regularisation": lam,
         "combine": COMBINE,
         "scored_on": SCORED_ON,
-        "seconds": round(time.perf_counter() - began, 1),
         "parts": repr(store),
     }
 
@@ -92,7 +89,6 @@ def _store(folder: Path, seed: int, size: Size) -> Store:
 
 def erk_kernels(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """PCUQ on one data set with other kernels and λ: how coverage under the inhibitor answers."""
-    began = time.perf_counter()
     store = _store(out / "parts", seed, size)
     star = store.get("calibration-erk", lambda: calibration(seed, size))["regularisation"]
     data = erk.simulate(seed)
@@ -114,6 +110,5 @@ def erk_kernels(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     return {
         "cases": cases,
         "scored_on": SCORED_ON,
-        "seconds": round(time.perf_counter() - began, 1),
         "parts": repr(store),
     }

@@ -1,4 +1,4 @@
-"""What the figures of all experiments share: files, warnings, two species in one panel, traces.
+"""What the figures of all experiments share: styles, files, warnings, panels of species, traces.
 
 Nothing rests on colour alone: species differ by line and hatching, methods by marker, and every
 panel has a title in words. A panel drawn from a fit that is not to be trusted says so.
@@ -18,7 +18,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 
 from pcuq.functionals import Prediction
-from pcuq.plots import Style, plot_bands, plot_calibration
+from pcuq.plots import Style, plot_bands, plot_calibration, styles
 from pcuq.result import Fit
 
 # Of the first and second output, or parameter, of a panel.
@@ -26,8 +26,27 @@ FIRST = Style("#0072B2", "-", "o", None)
 SECOND = Style("#D55E00", "--", "^", "////")
 PAIR = (FIRST, SECOND)
 MOST_PATHS, MOST_POINTS = 30, 800  # of a trace: more cannot be told apart
+# Of methods that only studies have.
+OTHERS = {
+    "bayes-student-t": Style("#E69F00", "-.", "v", "\\\\\\\\"),
+    "mmd-bayes-matched": Style("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "D", "xxxx"),  # pyright: ignore[reportArgumentType]
+}
+OTHER_NAMES = {
+    "bayes-student-t": "Bayes, Student-t noise",
+    "mmd-bayes-matched": "MMD-Bayes, β = 1/(2λ★)",
+}
 BANDS = "bands: 50 % (dark) and 90 %, without noise"
 DISTRUST = "not converged, do not trust"
+
+
+def style_of(name: str) -> Style:
+    """The style of a method, also of one that only studies have."""
+    return OTHERS.get(name) or styles.style_of(name)
+
+
+def name_of(name: str) -> str:
+    """A method's name as people write it."""
+    return OTHER_NAMES.get(name) or styles.name_of(name)
 
 
 @contextmanager

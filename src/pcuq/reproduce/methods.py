@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from pcuq.fit import fit
-from pcuq.plots import NAMES, STYLES, Style
 from pcuq.problem import Problem
 from pcuq.result import Fit
 
@@ -126,23 +125,3 @@ def fit_by(
         **run.options(),  # pyright: ignore[reportArgumentType]
     )
     return found, time.perf_counter() - began
-
-
-def style_of(name: str) -> Style:
-    """The style of a method, black where it has none."""
-    return STYLES.get(name) or OTHERS.get(name) or Style("#000000", "-", "d", None)
-
-
-def name_of(name: str) -> str:
-    """A method's name as people write it."""
-    return NAMES.get(name) or OTHER_NAMES.get(name, name)
-
-
-OTHERS = {
-    "bayes-student-t": Style("#E69F00", "-.", "v", "\\\\\\\\"),
-    "mmd-bayes-matched": Style("#CC79A7", (0, (5, 1, 1, 1, 1, 1)), "D", "xxxx"),  # pyright: ignore[reportArgumentType]
-}
-OTHER_NAMES = {
-    "bayes-student-t": "Bayes, Student-t noise",
-    "mmd-bayes-matched": "MMD-Bayes, β = 1/(2λ★)",
-}

@@ -6,7 +6,6 @@ made the data are at (−2, −4). λ is the λ★ of the paper's Q0 throughout:
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,8 @@ from pcuq.reproduce.figures import (
     warn_of_means,
 )
 from pcuq.reproduce.methods import Size, fit_by
-from pcuq.reproduce.replicates import SEEDS_APART, star
+from pcuq.reproduce.replicates import SEEDS_APART, star, store_of
 from pcuq.reproduce.rows import Row, Tell, line, mean_row
-from pcuq.reproduce.store import Store
 
 PRIORS = {
     "N(0, 1), the paper's": (0.0, 1.0),
@@ -45,8 +43,7 @@ PRIORS = {
 @x64
 def prior(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by case and Q0; parts on disk are not computed again."""
-    began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.fits()})
+    store = store_of(out / "parts", seed, size)
     lam = star(store, "main", seed, size, tell)
     cases: dict[str, Any] = {case: {} for case in CASES}
     drawn: dict[tuple[str, str], Any] = {}
@@ -79,7 +76,6 @@ def prior(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
         "regularisation": lam,
         "scored_on": SCORED_ON,
         "figures": files,
-        "seconds": round(time.perf_counter() - began, 1),
         "parts": repr(store),
     }
 

@@ -7,7 +7,6 @@ and no set is left out. ERK is in `erk_replicates`.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,8 +21,7 @@ SEEDS_APART = 1000  # data sets of two studies are different ones
 
 def lotka_volterra_replicates(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by setting, case and method; parts that are on disk are not computed again."""
-    began = time.perf_counter()
-    store = _store(out / "parts", seed, size)
+    store = store_of(out / "parts", seed, size)
     found: dict[str, Any] = {}
     lams: dict[str, float] = {}
     for setting in size.settings:
@@ -52,7 +50,6 @@ def lotka_volterra_replicates(out: Path, seed: int, size: Size, tell: Tell) -> d
         "regularisation": lams,
         "rule": RULE,
         "scored_on": SCORED_ON,
-        "seconds": round(time.perf_counter() - began, 1),
         "parts": repr(store),
     }
 
@@ -137,11 +134,12 @@ def _part(
 ) -> list[str]:
     """One data set, in a process of its own."""
     told: list[str] = []
-    store = _store(folder, seed, size)
+    store = store_of(folder, seed, size)
     study = _Study(store, setting, case, seed, lam, size, told.append)
     study.replicate(r) if factor is None else study.replicate_at(factor, r)
     return told
 
 
-def _store(folder: Path, seed: int, size: Size) -> Store:
+def store_of(folder: Path, seed: int, size: Size) -> Store:
+    """The parts of a study of Lotka–Volterra."""
     return Store(folder, {"seed": seed, **size.fits()})

@@ -8,7 +8,6 @@ the error of the parameters, the distance from the median of Q to the truth on t
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,18 @@ from scipy.special import logit
 from pcuq.noise import StudentT
 from pcuq.problem import Problem
 from pcuq.reproduce.cases import SCORED_ON, made, score
-from pcuq.reproduce.figures import drawing, grid, legend, save, warn_of_means
-from pcuq.reproduce.methods import Size, fit_by, name_of, style_of
-from pcuq.reproduce.replicates import SEEDS_APART, star
-from pcuq.reproduce.rows import Row, Tell, line, mean_row
+from pcuq.reproduce.figures import (
+    drawing,
+    grid,
+    legend,
+    name_of,
+    save,
+    style_of,
+    warn_of_means,
+)
+from pcuq.reproduce.methods import Size, fit_by
+from pcuq.reproduce.replicates import SEEDS_APART, star, store_of
+from pcuq.reproduce.rows import Row, Tell, line, mean_rows
 from pcuq.reproduce.store import Store
 from pcuq.result import Fit
 from pcuq.zoo import lotka_volterra
@@ -34,8 +41,7 @@ ERROR = 50.0
 
 def robustness(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by share of outliers and method; parts on disk are not computed again."""
-    began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.fits()})
+    store = store_of(out / "parts", seed, size)
     lam = star(store, "main", seed, size, tell)
     cases: dict[str, Any] = {}
     for share in size.outliers:
@@ -43,14 +49,7 @@ def robustness(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
             _part(store, share, seed, r, lam, size, tell) for r in range(size.robustness_replicates)
         ]
         label = f"{share:.0%} outliers"
-        cases[label] = {}
-        for name in METHODS:
-            rows = [part[name] for part in parts]
-            cases[label][name] = {
-                **mean_row(rows),
-                "parameter_error": float(np.mean([row["parameter_error"] for row in rows])),
-            }
-            tell(line(f"{label}, {name}, mean of {len(rows)}", cases[label][name]))
+        cases[label] = mean_rows(label, parts, METHODS, "parameter_error", tell)
     with drawing():
         files = save(figure(cases, size.outliers), out, "robustness")
     return {
@@ -58,7 +57,6 @@ def robustness(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
         "regularisation": lam,
         "scored_on": SCORED_ON,
         "figures": files,
-        "seconds": round(time.perf_counter() - began, 1),
         "parts": repr(store),
     }
 

@@ -75,6 +75,18 @@ def mean_row(rows: Sequence[Row]) -> Row:
     }
 
 
+def mean_rows(
+    label: str, parts: Sequence[Row], methods: Sequence[str], more: str, tell: Tell
+) -> dict[str, Row]:
+    """The means of each method over parts that have a row of each, `more` a figure besides."""
+    found = {}
+    for name in methods:
+        rows = [part[name] for part in parts]
+        found[name] = {**mean_row(rows), more: float(np.mean([row[more] for row in rows]))}
+        tell(line(f"{label}, {name}, mean of {len(rows)}", found[name]))
+    return found
+
+
 def line(label: str, row: Row) -> str:
     """What every run prints: R-hat, ESS, the fixed-point residual, and what they come to."""
     parts = [f"{label}: λ {_text(row['regularisation'])}"]

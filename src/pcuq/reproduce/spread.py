@@ -11,7 +11,6 @@ The stochastic truth is known at steps of 0.1, and between them by a straight li
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,18 @@ from pcuq.data import Data
 from pcuq.kernels import GaussianKernel
 from pcuq.problem import Problem
 from pcuq.reproduce.cases import CASES, SCORED_ON, score
-from pcuq.reproduce.figures import drawing, grid, legend, save, warn_of_means
-from pcuq.reproduce.methods import Size, fit_by, name_of, style_of
-from pcuq.reproduce.replicates import SEEDS_APART, star
-from pcuq.reproduce.rows import Row, Tell, line, mean_row
-from pcuq.reproduce.store import Store
+from pcuq.reproduce.figures import (
+    drawing,
+    grid,
+    legend,
+    name_of,
+    save,
+    style_of,
+    warn_of_means,
+)
+from pcuq.reproduce.methods import Size, fit_by
+from pcuq.reproduce.replicates import SEEDS_APART, star, store_of
+from pcuq.reproduce.rows import Row, Tell, line, mean_rows
 from pcuq.zoo import lotka_volterra
 from pcuq.zoo.lotka_volterra import LVData
 
@@ -36,8 +42,7 @@ USUAL = len(lotka_volterra.TIMES)
 
 def spread(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
     """Summary by case, n and method; parts on disk are not computed again."""
-    began = time.perf_counter()
-    store = Store(out / "parts", {"seed": seed, **size.fits()})
+    store = store_of(out / "parts", seed, size)
     lam = star(store, "main", seed, size, tell)
     cases: dict[str, Any] = {}
     for case in CASES:
@@ -47,14 +52,7 @@ def spread(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
                 for r in range(size.spread_replicates)
             ]
             label = f"{case}, n = {n}"
-            cases[label] = {}
-            for name in METHODS:
-                rows = [part[name] for part in parts]
-                cases[label][name] = {
-                    **mean_row(rows),
-                    "band_width": float(np.mean([row["band_width"] for row in rows])),
-                }
-                tell(line(f"{label}, {name}, mean of {len(rows)}", cases[label][name]))
+            cases[label] = mean_rows(label, parts, METHODS, "band_width", tell)
     with drawing():
         files = save(figure(cases, size.data_counts), out, "spread")
     return {
@@ -62,7 +60,6 @@ def spread(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
         "regularisation": lam,
         "scored_on": SCORED_ON,
         "figures": files,
-        "seconds": round(time.perf_counter() - began, 1),
         "parts": repr(store),
     }
 
