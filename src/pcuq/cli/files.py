@@ -52,7 +52,7 @@ def write(path: Path, writer: Callable[[Path], Any]) -> None:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ComputationError(f"{path} could not be written: {error.strerror}.") from error
-        raise InputError(f"--out {path} cannot be written: {error}.") from error
+        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from error
     finally:
         Path(scratch).unlink(missing_ok=True)
 
