@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
+from made_fits import growth_problem
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -21,7 +22,7 @@ from pcuq import cli, demo
 from pcuq.cli.files import finite
 from pcuq.cli.fit import _choice
 from pcuq.cli.options import parse_noise, parse_times
-from pcuq.cli.problems import load_problem, load_runs, read_table
+from pcuq.cli.problems import load_problem, load_runs, read_heldout, read_table
 from pcuq.cli.progress import Figures, PlainLines, display
 from pcuq.errors import ComputationError, InputError
 from pcuq.reproduce.methods import Run
@@ -139,6 +140,19 @@ def test_a_file_that_adds_to_the_path_keeps_what_it_added(tmp_path, monkeypatch)
     path.write_text(f"import sys\nsys.path.insert(0, '/elsewhere')\n{LINE}")
     load_problem(path)
     assert sys.path == ["/elsewhere", *before]
+
+
+def test_held_out_rows_of_an_unknown_condition_are_refused(tmp_path):
+    plain = growth_problem()
+    data = pcuq.Data(plain.data.y, plain.data.x, 0.2, condition=["quick"] * plain.data.n)
+    quick = {"quick": pcuq.Intervention(scale={"rate": 2.0})}
+    problem = pcuq.Problem(plain.model, data, conditions=quick)
+    table = tmp_path / "later.csv"
+    table.write_text("time,prey\n6,3.1\n")
+    fit = pcuq.Fit(xr.DataTree(), problem)
+    with pytest.raises(InputError, match="which of the conditions quick"):
+        read_heldout(table, fit)
+    assert read_heldout(table, pcuq.Fit(xr.DataTree(), plain)).data.n == 1
 
 
 def test_runs_of_one_problem_share_it(fitted):

@@ -174,6 +174,12 @@ def read_heldout(path: Path, fit: Fit):
     names = [name for name in fit.problem.outputs if name in frame.columns]
     if not names:
         raise InputError(f"{path} has no column named like {_list(fit.problem.outputs)}.")
+    labels = sorted(set(fit.problem.data.condition.tolist()) - {""})
+    if labels and not options.get("condition"):
+        raise InputError(
+            f"{path} cannot say which of the conditions {_list(labels)} its rows belong to: give a "
+            "problem file instead."
+        )
     x = options.get("x", "time") if fit.problem.data.x is not None else None
     data = Data.from_frame(frame, x, names, options.get("condition"))
     return Problem(fit.problem.model, data, conditions=fit.problem.conditions)
