@@ -11,7 +11,17 @@ from pcuq.cli.app import Json, Seed, command, say, timed
 from pcuq.cli.cache import use_compilation_cache
 from pcuq.cli.files import check_out, print_json, write
 from pcuq.cli.options import number_or_word
-from pcuq.cli.problems import describe, load_problem, read_table
+from pcuq.cli.problems import (
+    ConditionsOption,
+    DataOption,
+    NoiseOption,
+    OutputsOption,
+    ProblemArgument,
+    TimesOption,
+    describe,
+    load_problem,
+    read_table,
+)
 
 
 @command(
@@ -20,12 +30,7 @@ from pcuq.cli.problems import describe, load_problem, read_table
     "pcuq check examples/decay.py --null decay-null.npz",
 )
 def check(
-    problem: Annotated[
-        Path,
-        typer.Argument(
-            help="PEtab YAML, or a Python file that defines `problem` (or `model`, with --data)."
-        ),
-    ],
+    problem: ProblemArgument,
     replicates: Annotated[
         int, typer.Option(min=19, help="Data sets simulated from the fitted model.")
     ] = 99,
@@ -36,13 +41,11 @@ def check(
         Path | None,
         typer.Option(help="File of simulated checks (.npz): read if it is there, else written."),
     ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="CSV of measurements, for a file with `model`.")
-    ] = None,
-    x: Annotated[str, typer.Option(help="Its column of times; empty for none.")] = "time",
-    outputs: Annotated[str | None, typer.Option(help="Its columns to use, with commas.")] = None,
-    condition: Annotated[str | None, typer.Option(help="Its column of conditions.")] = None,
-    noise: Annotated[str | None, typer.Option(help="sd of a measurement, or a name.")] = None,
+    data: DataOption = None,
+    x: TimesOption = "time",
+    outputs: OutputsOption = None,
+    condition: ConditionsOption = None,
+    noise: NoiseOption = None,
     seed: Seed = 0,
     out: Annotated[
         Path | None, typer.Option(help="A figure of where the model fails: .png, .pdf or .svg.")

@@ -15,7 +15,17 @@ from pcuq.cli.app import Json, Seed, command, say
 from pcuq.cli.cache import use_compilation_cache
 from pcuq.cli.files import check_out, print_json, write
 from pcuq.cli.options import number_or_word, parse_times
-from pcuq.cli.problems import describe, load_problem, read_table
+from pcuq.cli.problems import (
+    ConditionsOption,
+    DataOption,
+    NoiseOption,
+    OutputsOption,
+    ProblemArgument,
+    TimesOption,
+    describe,
+    load_problem,
+    read_table,
+)
 from pcuq.cli.progress import listening
 from pcuq.errors import InputError
 
@@ -29,29 +39,16 @@ from pcuq.errors import InputError
 )
 def fit(
     context: typer.Context,
-    problem: Annotated[
-        Path,
-        typer.Argument(
-            help="PEtab YAML, or a Python file that defines `problem` (or `model`, with --data)."
-        ),
-    ],
+    problem: ProblemArgument,
     method: Annotated[str, typer.Option(help="pcuq, bayes or mmd-bayes.")] = "pcuq",
     regularisation: Annotated[
         str, typer.Option(help="λ of ½ MMD² + λ KL: larger stays closer to the prior; or auto.")
     ] = "auto",
-    data: Annotated[
-        Path | None,
-        typer.Option(help="CSV of measurements, a column per output, for a file with `model`."),
-    ] = None,
-    x: Annotated[str, typer.Option(help="Its column of times; empty for none.")] = "time",
-    outputs: Annotated[
-        str | None, typer.Option(help="Its columns to use, with commas; by default all outputs.")
-    ] = None,
-    condition: Annotated[str | None, typer.Option(help="Its column of conditions.")] = None,
-    noise: Annotated[
-        str | None,
-        typer.Option(help="sd of a measurement: a number, one per output, or a parameter's name."),
-    ] = None,
+    data: DataOption = None,
+    x: TimesOption = "time",
+    outputs: OutputsOption = None,
+    condition: ConditionsOption = None,
+    noise: NoiseOption = None,
     beta: Annotated[
         str, typer.Option(help="Of MMD-Bayes: a number, matched for 1/(2λ), or paper.")
     ] = "matched",

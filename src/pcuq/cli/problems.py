@@ -27,6 +27,25 @@ if TYPE_CHECKING:
 
 PEtab = (".yaml", ".yml")
 
+ProblemArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="PEtab YAML, or a Python file that defines `problem` (or `model`, with --data)."
+    ),
+]
+DataOption = Annotated[
+    Path | None,
+    typer.Option(help="CSV of measurements, a column per output, for a file with `model`."),
+]
+TimesOption = Annotated[str, typer.Option(help="Its column of times; empty for none.")]
+OutputsOption = Annotated[
+    str | None, typer.Option(help="Its columns to use, with commas; by default all outputs.")
+]
+ConditionsOption = Annotated[str | None, typer.Option(help="Its column of conditions.")]
+NoiseOption = Annotated[
+    str | None,
+    typer.Option(help="sd of a measurement: a number, one per output, or a parameter's name."),
+]
 ProblemOption = Annotated[
     Path | None,
     typer.Option(
