@@ -134,10 +134,14 @@ class Embedding:
 
     def data_constants(self) -> Any:
         """A pytree of arrays with leading axis L, one entry per (datum, atom)."""
-        raise NotImplementedError
+        return self.constants(self.setting.design.data_atoms)
 
     def pair_constants(self) -> Any:
         """A pytree of arrays with leading axis P, one entry per (atom, atom)."""
+        return self.constants(self.setting.design.pair_left)
+
+    def constants(self, atoms: np.ndarray) -> Any:
+        """Both, where they depend on the one atom alone."""
         raise NotImplementedError
 
     def log_data(self, y, representation, constants):
@@ -376,13 +380,7 @@ class ScaleMixture(Embedding):
         self.data_size = len(self.weights) * len(setting.kernel.gaussian_terms[0])
         self.pair_size = self.data_size * len(self.weights)
 
-    def data_constants(self):
-        return self._constants(self.setting.design.data_atoms)
-
-    def pair_constants(self):
-        return self._constants(self.setting.design.pair_left)
-
-    def _constants(self, atoms):
+    def constants(self, atoms):
         return {
             "length2": self.setting.lengthscale[atoms] ** 2,
             "mask": self.setting.design.mask[atoms].astype(float),
@@ -423,13 +421,7 @@ class Quadrature(Embedding):
     def represent(self, w, s):
         return nodes_and_weights(self.noise, w, s)
 
-    def data_constants(self):
-        return self._constants(self.setting.design.data_atoms)
-
-    def pair_constants(self):
-        return self._constants(self.setting.design.pair_left)
-
-    def _constants(self, atoms):
+    def constants(self, atoms):
         return {
             "length": self.setting.lengthscale[atoms],
             "mask": self.setting.design.mask[atoms].astype(float),

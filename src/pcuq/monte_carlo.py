@@ -82,13 +82,7 @@ class MonteCarlo(Embedding):
             columns.append(z)
         return jnp.stack(columns, axis=-1), log_density if score else None
 
-    def data_constants(self):
-        return self._constants(self.setting.design.data_atoms)
-
-    def pair_constants(self):
-        return self._constants(self.setting.design.pair_left)
-
-    def _constants(self, atoms):
+    def constants(self, atoms):
         # A missing entry has the scaled difference 0, and the kernel is 1 there.
         return {"per_length": self.setting.design.mask[atoms] / self.setting.lengthscale[atoms]}
 
