@@ -1,0 +1,334 @@
+"""The loop of all samplers, with one that counts: what it keeps, tunes, tells and goes on with."""
+
+import os
+import time
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from pcuq.errors import ComputationError, InputError
+from pcuq.samplers import base
+from pcuq.samplers.base import Crew, Draw, sample
+
+SYSTEMS, PARTICLES = 2, 3
+APART = 1000.0  # system s counts from s · APART
+
+
+class Tuning(NamedTuple):
+    at: jax.Array  # the iteration at which it was made
+    adapting: jax.Array
+
+
+class State(NamedTuple):
+    theta: jax.Array
+    chance: jax.Array
+    log_step: jax.Array
+
+
+class Info(NamedTuple):
+    number: jax.Array
+    tuned_at: jax.Array
+    failed_proposals: jax.Array
+
+
+class Counting:
+    """θ is the number of the iteration, v a random number of its key, log ε grows by 1/8.
+
+    `fails`: the iterations in which the last particle cannot be solved.
+    """
+
+    name = "counting"
+
+    def __init__(self, fails=()):
+        self.tuned = []
+        self.fails = jnp.asarray(fails, dtype=float).reshape(-1)
+
+    def tune(self, thetas, v, warmed):
+        assert v.shape == thetas.shape[:3]
+        self.tuned.append(([int(number) for number in thetas[:, 0, 0, 0]], round(warmed, 9)))
+        return Tuning(jnp.asarray(thetas[-1, 0, 0, 0]), jnp.asarray(1.0))
+
+    def init(self, thetas, tuning, log_step):
+        return State(thetas, jnp.zeros(thetas.shape[:1]), log_step)
+
+    def step(self, key, state, tuning):
+        chance = jax.random.uniform(key, state.chance.shape)
+        log_step = state.log_step + 0.125 * tuning.adapting
+        state = State(state.theta + 1, chance, log_step)
+        return state, Info(state.theta[0, 0], tuning.at, jnp.zeros(()))
+
+    def draw(self, state):
+        last = jnp.arange(len(state.theta)) == len(state.theta) - 1
+        fails = jnp.any(state.theta[0, 0] % APART == self.fails)
+        return Draw(state.theta, state.chance, last & fails)
+
+
+def count(sampler=None, **settings):
+    """A run of all systems, and the sampler."""
+    sampler = sampler or Counting()
+    starts = np.zeros((SYSTEMS, PARTICLES, 1)) + APART * np.arange(SYSTEMS)[:, None, None]
+    settings = dict(seed=4, warmup=20, draws=4, thin=2, chunk=8) | settings
+    return sample(sampler, starts, np.zeros(starts.shape[:2]), **settings), sampler
+
+
+def numbers(theta, system=0):
+    """The iterations of θ (S, T, N, 1)."""
+    assert (theta == theta[:, :, :1]).all()
+    return [int(number - APART * system) for number in theta[system, :, 0, 0]]
+
+
+def test_every_iteration_is_run_once_and_every_thin_th_is_kept():
+    run, _ = count(draws=5, thin=3, chunk=4)
+    for system in range(SYSTEMS):
+        assert numbers(run.theta, system) == [23, 26, 29, 32, 35]
+        assert numbers(run.warmup_theta, system) == list(range(1, 21))
+        assert list(run.info["number"][system] - APART * system) == list(range(21, 36))
+    assert run.theta.shape == (SYSTEMS, 5, PARTICLES, 1)
+    assert run.v.shape == run.failed.shape == (SYSTEMS, 5, PARTICLES)
+    assert (run.thin, run.iterations) == (3, 35)
+    assert len(np.unique(run.v)) == run.v.size  # every key is another
+
+
+def test_the_tuning_is_made_after_each_stage_from_all_but_the_first_third():
+    run, sampler = count(warmup=800, chunk=100)
+    ends = [32, 80, 144, 224, 336, 480, 800]
+    assert sampler.tuned == [
+        ([0], 0.0),
+        *((list(range(end // 3 + 1, end + 1)), end / 800) for end in ends),
+    ]
+    assert (run.info["tuned_at"] == 800).all()
+    assert numbers(run.warmup_theta) == list(range(1, 801, 2))  # about 400 are kept
+
+
+@pytest.mark.parametrize(
+    ("warmup", "lengths"),
+    [
+        (0, []),
+        (1, [1]),
+        (69, [69]),
+        (100, [4, 6, 8, 10, 14, 18, 40]),
+        (70, [3, 4, 6, 7, 9, 13, 28]),
+    ],
+)
+def test_stages_add_up_to_the_warm_up(warmup, lengths):
+    assert base._stage_lengths(warmup) == lengths and sum(lengths) == warmup
+
+
+def test_without_a_warm_up_the_first_tuning_is_the_last():
+    run, sampler = count(warmup=0)
+    assert sampler.tuned == [([0], 1.0)]
+    assert numbers(run.theta) == [2, 4, 6, 8] and run.iterations == 8
+    assert run.warmup_theta.shape == (SYSTEMS, 0, PARTICLES, 1)
+    assert run.warmup_failures.shape == (SYSTEMS, PARTICLES) and not run.warmup_failures.any()
+
+
+def test_rounds_grow_and_the_last_two_are_kept():
+    asked = []
+
+    def never(theta):
+        asked.append(numbers(np.moveaxis(theta, 0, 1)))
+        return False
+
+    run, sampler = count(warmup=0, thin=1, chunk=2, rounds=2, enough=never)
+    first, second, third = [1, 2, 3, 4], [6, 8, 10, 12], [16, 20, 24, 28]
+    assert numbers(run.theta) == second[1::2] + third
+    assert (run.thin, run.iterations) == (4, 28)
+    assert list(run.info["number"][0]) == list(range(13, 29))
+    whole = first[1::2] + second
+    assert asked == [first, first[1::2] + second[:2], whole, second[1::2] + third[:2]]
+    assert sampler.tuned == [([0], 1.0), (first, 1.0), (whole, 1.0)]
+
+
+def test_draws_that_are_enough_are_the_last():
+    run, sampler = count(warmup=0, thin=1, rounds=2, enough=lambda theta: True)
+    assert numbers(run.theta) == [1, 2, 3, 4] and len(sampler.tuned) == 1
+
+
+def test_a_warm_up_that_goes_on_is_tuned_by_its_own_length():
+    windows = []
+
+    def settled(theta):
+        windows.append(numbers(np.moveaxis(theta, 0, 1)))
+        return len(windows) > 1
+
+    run, sampler = count(warmup=40, stages=3, settled=settled)
+    assert windows == [list(range(21, 41)), list(range(31, 61))]
+    assert numbers(run.theta) == [62, 64, 66, 68]
+    assert [warmed for _, warmed in sampler.tuned] == [0.0, round(40 / 60, 9), 1.0]
+    assert base._window(10_000) == base.LONGEST_WINDOW
+
+
+def test_a_listener_is_told_of_each_chunk():
+    told = []
+    count(listener=told.append)
+    assert [(t.iteration, t.total, t.warming_up) for t in told] == [
+        (8, 28, True),
+        (16, 28, True),
+        (20, 28, True),
+        (28, 28, False),
+    ]
+    assert [t.kept is None for t in told] == [True, True, True, False]
+    assert numbers(np.moveaxis(told[-1].kept, 0, 1)) == [22, 24, 26, 28]
+    assert told[-1].info["number"] == 24.5 + APART / 2  # the mean over systems and iterations
+    assert told[0].draw.theta.shape == (SYSTEMS, PARTICLES, 1)
+    assert (told[0].draw.theta[0] == 8).all()
+
+
+def test_the_total_that_a_listener_is_told_follows_the_plan():
+    told = []
+    unsettled, answers = iter([False, True]), iter([False, True])
+    count(
+        listener=told.append,
+        stages=2,
+        settled=lambda theta: next(unsettled),
+        rounds=1,
+        enough=lambda theta: next(answers),
+        thin=1,
+        chunk=4,
+    )
+    # Half of 20 more, a round of 8, which ends half-way.
+    assert [t.total for t in told] == [24] * 4 + [34] * 4 + [34 + 8, 34 + 4]
+    assert told[-1].iteration == told[-1].total == 20 + 10 + 4 + 4
+
+
+def test_steps_go_on_from_stage_to_stage():
+    crew = Crew(Counting(), SYSTEMS, 0, 10)
+    starts = np.zeros((1, SYSTEMS, PARTICLES, 1))
+    tuning = Tuning(jnp.asarray(0.0), jnp.asarray(0.0))
+    draw = crew.in_stages(starts, (2, 3, 4), np.array([-2.0, -1.0]), lambda pool: tuning)
+    assert numbers(np.moveaxis(draw.theta, 0, 1)) == [6, 7, 8, 9]
+    # They adapt in all but the last.
+    assert list(crew.log_steps()) == [-2.0 + 5 / 8, -1.0 + 5 / 8]
+
+
+@pytest.mark.parametrize(
+    ("systems", "cores", "groups"), [(4, 2, 2), (3, 2, 1), (6, 4, 3), (2, 8, 2), (5, None, 1)]
+)
+def test_systems_are_shared_out_evenly(systems, cores, groups, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    crew = Crew(Counting(), systems, 0, 1)
+    assert [len(group) for group in crew.groups] == [systems // groups] * groups
+    assert np.array_equal(np.concatenate(crew.groups), np.arange(systems))
+    alone = Counting()
+    alone.own_devices = True
+    assert len(Crew(alone, systems, 0, 1).groups) == 1
+
+
+def test_draws_do_not_depend_on_threads_or_on_an_earlier_run(monkeypatch):
+    runs = []
+    for cores in (1, 2):
+        monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
+        runs.append(count()[0])
+    assert np.array_equal(runs[0].v, runs[1].v) and np.array_equal(runs[0].theta, runs[1].theta)
+    sampler, starts = Counting(), np.zeros((SYSTEMS, PARTICLES, 1))
+    tuning = sampler.tune(starts[None], np.zeros((1, SYSTEMS, PARTICLES)), 1.0)
+
+    def drawn(crew):
+        crew.begin(starts, tuning, np.zeros(SYSTEMS))
+        return crew.advance(5)[0].v
+
+    crew = Crew(sampler, SYSTEMS, 1, 10)
+    first, more = drawn(crew), crew.advance(5)[0].v
+    other = crew.another(7)
+    assert (other.iteration, crew.iteration) == (0, 10)
+    assert np.array_equal(drawn(other), drawn(Crew(sampler, SYSTEMS, 7, 10)))
+    assert np.array_equal(drawn(crew.another(1)), first)
+    assert not np.isin(more, first).any() and not np.isin(drawn(other), first).any()
+
+
+# --- what fails ---------------------------------------------------------------------------------
+
+
+def test_positions_that_fail_are_counted_by_particle():
+    run, _ = count(Counting(fails=[1, 2, 20, 24, 25]))
+    assert run.warmup_failures.tolist() == [[0, 0, 3]] * SYSTEMS
+    assert run.failed.sum(axis=1).tolist() == [[0, 0, 1]] * SYSTEMS  # 24 is kept, and 25 is not
+
+
+def test_proposals_that_fail_in_a_row_are_counted_over_chunks():
+    every, one_fine = np.ones((4, 2)), np.ones((4, 2))
+    one_fine[1, 1] = 0.9
+    assert base._lost(0, one_fine, 3) == 2 * 2 * 3
+    assert base._lost(7, one_fine, 3) == 2 * 2 * 3
+    assert base._lost(7, every, 3) == 7 + 4 * 2 * 3
+    assert base._lost(7, every - 1e-12, 3) == 7 + 4 * 2 * 3  # a mean, rounded
+    assert base._lost(base.LOST - 1 - 24, every, 3) == base.LOST - 1
+    with pytest.raises(ComputationError, match=f"none of the last {base.LOST} proposals"):
+        base._lost(base.LOST - 24, every, 3)
+
+
+# --- going on -----------------------------------------------------------------------------------
+
+
+class Kept:
+    """A checkpoint in memory."""
+
+    def __init__(self):
+        self.records, self.leaves = [], []
+
+    def load(self):
+        return list(self.records), self.leaves
+
+    def save(self, number, record, leaves):
+        assert number == len(self.records) + 1
+        self.records.append(record)
+        self.leaves = leaves
+
+
+class CutError(Exception):
+    """The run is cut off here."""
+
+
+@pytest.mark.parametrize("cut", [8, 20, 26, 38, 50])
+def test_a_run_that_was_cut_off_goes_on_to_the_same(cut):
+    """In the warm-up, at its first end and in what was added to it, and in the second round."""
+    settings = dict(
+        warmup=20, thin=1, chunk=4, rounds=2, enough=lambda theta: False, stages=1,
+        settled=lambda theta: False,
+    )  # fmt: skip
+    told = []
+    whole, _ = count(listener=lambda t: told.append(t.iteration), **settings)
+    assert told[-1] == whole.iterations == 20 + 10 + 4 + 8 + 16
+    kept = Kept()
+
+    def listener(progress):
+        if progress.iteration >= cut:
+            raise CutError
+
+    with pytest.raises(CutError):
+        count(checkpoint=kept, listener=listener, **settings)
+    later = []
+    found, _ = count(
+        checkpoint=kept, resume=True, listener=lambda t: later.append(t.iteration), **settings
+    )
+    at = next(iteration for iteration in told if iteration >= cut)
+    assert later == [iteration for iteration in told if iteration > at]
+    for name in ("theta", "v", "failed", "warmup_theta", "warmup_failures"):
+        assert np.array_equal(getattr(found, name), getattr(whole, name)), name
+    for name in Info._fields:
+        assert np.array_equal(found.info[name], whole.info[name]), name
+    assert (found.thin, found.iterations) == (whole.thin, whole.iterations)
+
+
+def test_a_checkpoint_of_something_else_is_refused():
+    crew = Crew(Counting(), SYSTEMS, 0, 1)
+    starts = np.zeros((SYSTEMS, PARTICLES, 1))
+    crew.begin(starts, Tuning(jnp.asarray(0.0), jnp.asarray(1.0)), np.zeros(SYSTEMS))
+    leaves = crew.leaves()
+    crew.restore(leaves)
+    wrong = (leaves[:-1], [*leaves[:-1], leaves[-1].astype(int)], [leaves[0][None], *leaves[1:]])
+    for other in wrong:
+        with pytest.raises(InputError, match="another sampler or another number of threads"):
+            crew.restore(other)
+
+
+def test_time_is_told_of_warm_up_and_draws():
+    began = time.perf_counter()
+    run, _ = count()
+    spent = time.perf_counter() - began
+    assert min(run.timings["draws"], run.timings["compile_and_warmup"]) > 0
+    assert sum(run.timings.values()) < spent
+    assert count(warmup=0)[0].timings["compile_and_warmup"] == 0.0
