@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 
 from pcuq.errors import InputError
-from pcuq.interventions import Formula, Intervention, as_interventions, parse
+from pcuq.interventions import (
+    Equilibration,
+    Formula,
+    Intervention,
+    as_interventions,
+    check_names,
+    parse,
+    split,
+)
 from pcuq.models import ODEModel
 from pcuq.parameters import Parameter
 
@@ -61,6 +69,10 @@ def test_text_that_says_nothing_is_refused(text):
         ({"set": {"k": 1.0}, "at": np.nan}, "finite"),
         ({"scale": {"k": 1.0}, "hold": True}, "hold"),
         ({"set": {"k": 1.0}, "shift": {"k": 1.0}, "hold": True}, "hold"),
+        ({"set": {"k": 1.0}, "scale": {"k": 1.0}, "hold": True}, "hold"),
+        ({"set": {"k": 1.0}, "hold": 1}, "True or False"),
+        ({"set": {"": 1.0}}, "non-empty string"),
+        ({"shift": {"k": Formula("1", print)}}, "finite"),
     ],
 )
 def test_what_cannot_be_done_is_refused(arguments, message):
@@ -72,9 +84,45 @@ def test_one_or_several_are_taken_and_nothing_else():
     one = Intervention(set={"k": 1.0})
     assert as_interventions(one) == (one,)
     assert as_interventions([one, one]) == (one, one)
-    for wrong in ("k=1", {"k": 1.0}, 3, ["k=1"]):
-        with pytest.raises(InputError, match=r"pcuq\.Intervention"):
+    for wrong in ("k=1", {"k": 1.0}, 3):
+        with pytest.raises(InputError, match=r"read by pcuq\.interventions\.parse"):
             as_interventions(wrong)
+    with pytest.raises(InputError, match=r"pcuq\.Intervention objects: got str"):
+        as_interventions(["k=1"])
+
+
+def test_the_order_in_which_names_are_given_does_not_matter():
+    one, other = Intervention(set={"a": 1.0, "b": 2.0}), Intervention(set={"b": 2.0, "a": 1.0})
+    assert one == other and hash(one) == hash(other)
+
+
+def test_rest_before_the_start_is_told_from_what_is_done():
+    change, first, last = (Intervention(set={"k": value}) for value in (1.0, 2.0, 3.0))
+    assert split(change) == (None, (change,))
+    assert split([change, last]) == (None, (change, last))
+    assert split(Equilibration()) == (Equilibration(()), ())
+    assert split([Equilibration(first), change, Equilibration([last])]) == (
+        Equilibration((last,)),
+        (change,),
+    )
+    with pytest.raises(InputError, match=r"pcuq\.Intervention"):
+        split("k=1")
+
+
+def test_values_are_taken_from_parameters_and_constants_and_from_nothing_else():
+    change = Intervention(set={"u": "dose", "k": 2.0}, scale={"k": 3.0})
+    assert change.apply("u", 5.0, {"dose": 0.5}) == 0.5
+    assert change.sources == ("dose",) and change.names == ("u", "k")
+    assert change.in_words() == "u = dose, k = 2, k × 3"
+    check_names([change], ("k", "dose"), ("u",))
+    with pytest.raises(InputError, match="to 'dose', which is no parameter or constant"):
+        check_names([change], ("k",), ("u", "dose"))
+
+
+def test_one_formula_makes_an_intervention_computed():
+    formula = Formula("u", lambda t, u, p: u[0])
+    assert Intervention(set={"u": formula, "k": 1.0}).computed
+    assert not Intervention(set={"u": 1.0, "k": "dose"}).computed
 
 
 def test_unknown_names_are_refused_with_the_known_ones():
@@ -199,6 +247,7 @@ def test_every_method_applies_them_alike(method):
         ("k*=0.5@6", "k × 0.5 from 6 on"),
         ("k=2", "k = 2"),
         ("k-=1.5", "k − 1.5"),
+        ("k+=1.5@-2", "k + 1.5 from -2 on"),
         ("ERK:=0@30", "ERK held at 0 from 30 on"),
     ],
 )
@@ -207,9 +256,9 @@ def test_an_intervention_is_said_in_words(text, words):
 
 
 def test_a_formula_is_of_what_was_before_and_is_told_from_others_by_its_text():
-    twice = Formula("2 u + p", lambda t, u, p: 2 * u[0] + p["k"])
+    twice = Formula("2 u + p", lambda t, u, p: 2 * u[0] + p["k"] * t)
     change = Intervention(set={"u": twice, "k": 3.0}, at=1.0)
-    assert change.apply("u", 5.0, {"k": 0.5}, [5.0]) == 10.5
+    assert change.apply("u", 7.0, {"k": 0.5}, [5.0]) == 10.5
     assert change.in_words() == "u = 2 u + p, k = 3 from 1 on"
     assert change == Intervention(set={"u": Formula("2 u + p", print), "k": 3.0}, at=1.0)
     assert change != Intervention(set={"u": Formula("u", twice.function), "k": 3.0}, at=1.0)
