@@ -1,0 +1,269 @@
+"""One step of each sampler, by hand, on Gaussian densities; and the laws of their draws."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+from pcuq import diagnostics
+from pcuq.objective import Features
+from pcuq.parameters import Parameter, Parameters
+from pcuq.samplers import shared
+from pcuq.samplers.base import sample
+from pcuq.samplers.ensemble import TARGET_ACCEPTANCE, ParallelEnsemble
+from pcuq.samplers.flow import Flow
+from pcuq.samplers.mala import ParallelMala, log_proposal_ratio, propose
+from pcuq.samplers.nuts import JointNuts, ParallelNuts
+from pcuq.samplers.shared import LOWEST, Tuning
+
+KEY = jax.random.key(5)
+MEAN = np.array([0.5, -1.0])
+COVARIANCE = np.array([[1.0, 0.5], [0.5, 0.8]])
+PRECISION = np.linalg.inv(COVARIANCE)
+FACTOR = np.array([[0.7, 0.0], [-0.4, 1.3]])
+TUNING = Tuning(jnp.asarray(FACTOR), jnp.asarray(1.0))
+
+
+def log_normal(theta):
+    """(log density, (v, ok)) of Normal(MEAN, COVARIANCE), but for a constant."""
+    apart = theta - MEAN
+    return -0.5 * apart @ PRECISION @ apart, (jnp.sum(theta), jnp.asarray(True))
+
+
+class Gaussian:
+    """As an Objective: independent particles of that law; v = θ_0, where θ_0 < 50 it is solved."""
+
+    def joint_evaluation(self, thetas, lam):
+        values = jax.vmap(lambda theta: log_normal(theta)[0])(thetas)
+        gradient = -(thetas - MEAN) @ PRECISION
+        return jnp.sum(values) / lam, gradient / lam, thetas[:, 0], thetas[:, 0] < 50
+
+    def joint_value_and_gradient(self, thetas, lam):
+        return self.joint_evaluation(thetas, lam)[:2]
+
+    def features(self, thetas):
+        return Features(thetas, thetas[:, 0] < 50)
+
+    def data_terms(self, features):
+        return features.representation[:, 0]
+
+
+def z_of_normal(theta):
+    """z of means, variances and covariance of draws (S, T, N, 2) of N chains of one system."""
+    chains = np.moveaxis(theta[0], 0, 1) - MEAN
+    quantities = np.stack(
+        [chains[..., 0], chains[..., 1], chains[..., 0] ** 2, chains[..., 1] ** 2, chains.prod(-1)],
+        axis=-1,
+    )
+    wanted = np.array([0, 0, COVARIANCE[0, 0], COVARIANCE[1, 1], COVARIANCE[0, 1]])
+    return (quantities.mean(axis=(0, 1)) - wanted) / diagnostics.mcse_mean(quantities)
+
+
+def starts(particles):
+    return MEAN + np.random.default_rng(2).normal(size=(1, particles, 2))
+
+
+# --- what they share ----------------------------------------------------------------------------
+
+
+def test_the_step_size_follows_the_acceptance_less_and_less_and_only_in_warm_up():
+    adapt = partial(shared.adapt, -1.0, acceptance=0.9, target=0.5)
+    assert float(adapt(age=0.0, tuning=TUNING)) == pytest.approx(-1.0 + 0.4)
+    assert float(adapt(age=31.0, tuning=TUNING)) == pytest.approx(-1.0 + 0.4 / 8)
+    assert float(adapt(age=0.0, tuning=TUNING._replace(adapting=jnp.asarray(0.0)))) == -1.0
+
+
+def test_a_ratio_that_is_no_number_is_never_accepted():
+    logs = jnp.array([-jnp.inf, np.log(0.25), 0.0, 3.0, jnp.inf, jnp.nan])
+    np.testing.assert_allclose(shared.probability(logs), [0, 0.25, 1, 1, 1, 0])
+    values = jnp.array([-jnp.inf, jnp.nan, -3.0, 2.0])
+    np.testing.assert_array_equal(shared.at_least_lowest(values), [LOWEST, LOWEST, -3.0, 2.0])
+
+
+def regular(covariance):
+    return 0.95 * covariance + 0.05 * np.diag(np.diag(covariance))
+
+
+@pytest.mark.parametrize("warmed", [0.0, 0.99, 1.0])
+def test_the_preconditioner_is_the_covariance_of_the_part_that_fits(warmed):
+    thetas = np.random.default_rng(0).normal(size=(10, 2, 3, 2)) @ FACTOR.T
+    v = np.where(np.arange(60) % 3 == 0, 0.19, 0.2).reshape(10, 2, 3)
+    v[0, 0, 1] = 1.0
+    tuning = shared.tuning_of_fit(thetas, v, warmed)
+    fits = thetas.reshape(60, 2)[np.arange(60) % 3 > 0]
+    found = np.asarray(tuning.factor)
+    np.testing.assert_allclose(found @ found.T, regular(np.cov(fits.T)))
+    assert np.triu(found, 1).max() == 0 and float(tuning.adapting) == (warmed < 1)
+
+
+def test_chains_that_are_stuck_do_not_shape_the_preconditioner():
+    """Further below the median than five times what the best is above it."""
+    thetas = np.random.default_rng(0).normal(size=(20, 1, 1, 2))
+    v = np.linspace(-1.0, 1.0, 20).reshape(20, 1, 1)
+    whole = shared.tuning_of_most(thetas, v, 0.5).factor
+    np.testing.assert_allclose(whole @ whole.T, regular(np.cov(thetas.reshape(20, 2).T)))
+    v[0], v[1], v[2], thetas[:2] = -np.inf, -5.5, -4.9, 100.0
+    most = shared.tuning_of_most(thetas, v, 0.5).factor
+    np.testing.assert_allclose(most @ most.T, regular(np.cov(thetas[2:].reshape(18, 2).T)))
+
+
+def test_few_positions_still_give_a_preconditioner():
+    one = shared.tuning_of_fit(np.ones((1, 1, 1, 2)), np.ones((1, 1, 1)), 0.0)
+    np.testing.assert_allclose(one.factor, np.eye(2))
+    # Of equal positions the least that can be factored.
+    equal = shared.tuning_of_fit(np.ones((5, 1, 1, 2)), np.ones((5, 1, 1)), 0.0)
+    np.testing.assert_allclose(np.asarray(equal.factor) ** 2, 5e-14 * np.eye(2))
+    # Of 2 p and fewer that fit, all positions count.
+    thetas = np.random.default_rng(0).normal(size=(12, 1, 1, 2))
+    for fit, used in ((4, 12), (5, 5)):
+        v = np.where(np.arange(12) < fit, 1.0, 0.0).reshape(12, 1, 1)
+        found = np.asarray(shared.tuning_of_fit(thetas, v, 0.0).factor)
+        np.testing.assert_allclose(found @ found.T, regular(np.cov(thetas[:used, 0, 0].T)))
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_where_a_density_is_no_number_its_gradient_is_finite(mode):
+    def density(theta):
+        return jnp.sum(jnp.sqrt(theta)), (theta[0], theta[0] > 0)
+
+    evaluate = shared.value_and_gradient(density, mode)
+    fine, bad = evaluate(jnp.array([4.0, 1.0])), evaluate(jnp.array([-1.0, 4.0]))
+    assert (float(fine.value), float(fine.v), bool(fine.ok)) == (3.0, 4.0, True)
+    np.testing.assert_allclose(fine.gradient, [0.25, 0.5])
+    assert float(bad.value) == LOWEST and not bad.ok
+    assert bad.gradient[0] == 0 and np.isfinite(bad.gradient).all()
+
+
+# --- Langevin steps -----------------------------------------------------------------------------
+
+
+def test_a_langevin_proposal_has_the_law_that_its_ratio_is_of():
+    """θ' ~ Normal(θ + ε P ∇, 2 ε P), P = L Lᵀ: both densities by scipy."""
+    rng = np.random.default_rng(0)
+    theta, gradient, noise, back = rng.normal(size=(4, 3, 2))
+    log_step, P = -0.7, FACTOR @ FACTOR.T
+    step = np.exp(log_step)
+    new, move = propose(theta, gradient, noise, log_step, TUNING)
+    wanted = theta + step * gradient @ P + np.sqrt(2 * step) * noise @ FACTOR.T
+    np.testing.assert_allclose(new, wanted)
+
+    def log_g(to, at, slope):
+        law = stats.multivariate_normal(np.zeros(2), 2 * step * P)
+        return law.logpdf(to - at - step * slope @ P)
+
+    ratio = log_g(theta, np.asarray(new), back) - log_g(np.asarray(new), theta, gradient)
+    np.testing.assert_allclose(log_proposal_ratio(back, noise, move, log_step, TUNING), ratio)
+
+
+def test_the_first_step_of_a_langevin_chain_evaluates_and_stays():
+    sampler, thetas = ParallelMala(log_normal), jnp.asarray(starts(4)[0])
+    state = sampler.init(thetas, TUNING, -1.0)
+    first, info = sampler.step(KEY, state, TUNING)
+    np.testing.assert_array_equal(first.at.theta, thetas)
+    values, (v, _) = jax.vmap(log_normal)(thetas)
+    np.testing.assert_allclose(first.at.value, values)
+    np.testing.assert_allclose(first.at.v, v)
+    assert first.at.ok.all() and float(first.log_step) == -1.0 and float(info.acceptance) == 1.0
+    then, info = sampler.step(KEY, first, TUNING)
+    moved = (np.asarray(then.at.theta) != np.asarray(thetas)).any(axis=1)
+    assert moved.any() and (float(first.age), float(then.age)) == (1.0, 2.0)
+    wanted = -1.0 + 2**-0.6 * (float(info.acceptance) - 0.574)
+    assert float(then.log_step) == float(info.log_step) == pytest.approx(wanted)
+
+
+def test_the_flow_takes_every_step_and_tells_what_mala_would_have_thought():
+    lam, step = 0.5, 0.02
+    flow = Flow(Gaussian(), lam, step_size=step)
+    thetas = starts(3)[0]
+    tuning = flow.tune(thetas[None, None], np.ones((1, 1, 3)), 0.0)
+    np.testing.assert_array_equal(tuning.factor, np.eye(2))
+    assert float(tuning.adapting) == 0.0
+    state = flow.init(jnp.asarray(thetas), tuning, -9.0)
+    assert float(state.log_step) == pytest.approx(np.log(step))
+    new, info = flow.step(KEY, state, tuning)
+    value, gradient, *_ = flow.objective.joint_evaluation(thetas, lam)
+    noise = (np.asarray(new.at.theta) - thetas - step * gradient) / np.sqrt(2 * step)
+    assert np.abs(noise).max() < 4 and len(np.unique(noise)) == 6
+    again = flow.objective.joint_evaluation(new.at.theta, lam)
+    back = np.asarray(new.at.theta) - thetas + step * np.asarray(again[1])
+    log_ratio = again[0] - value + np.sum(noise**2) / 2 - np.sum(back**2) / (4 * step)
+    assert float(info.acceptance) == pytest.approx(min(1, np.exp(float(log_ratio))), rel=1e-9)
+    assert float(new.log_step) == float(info.log_step) == float(state.log_step)
+    assert (float(info.failed_proposals), float(new.age)) == (0.0, 1.0)
+    drawn = flow.draw(new)
+    np.testing.assert_array_equal(drawn.v, new.at.theta[:, 0])
+    assert not drawn.failed.any()
+
+
+def test_a_flow_without_a_step_size_adapts_it():
+    flow = Flow(Gaussian(), 1.0)
+    thetas = starts(30)
+    tuning = flow.tune(thetas[None], np.ones((1, 1, 30)), 0.5)
+    assert float(tuning.adapting) == 1.0 and float(tuning.factor[1, 0]) != 0
+    state = flow.init(jnp.asarray(thetas[0]), tuning, -9.0)
+    assert float(state.log_step) == -9.0
+    new, info = flow.step(KEY, state, tuning)
+    assert float(new.log_step) == pytest.approx(-9.0 + float(info.acceptance) - 0.9)
+
+
+class Noisy(Gaussian):
+    """Its gradient is random and needs a key."""
+
+    def joint_evaluation(self, thetas, lam, key):
+        value, gradient, v, ok = super().joint_evaluation(thetas, lam)
+        return value + 1e3 * jax.random.uniform(key), gradient, v, ok
+
+
+def test_a_random_objective_has_the_same_numbers_at_both_ends_of_a_step():
+    """Its noise of a thousand nats cancels in what MALA would have thought, and only there."""
+    flow, plain = Flow(Noisy(), 1.0, 0.02), Flow(Gaussian(), 1.0, 0.02)
+    thetas = jnp.asarray(starts(3)[0])
+    tuning = flow.tune(np.asarray(thetas)[None, None], np.ones((1, 1, 3)), 1.0)
+    states = [f.init(thetas, tuning, 0.0) for f in (flow, plain)]
+    for key in jax.random.split(KEY, 2):
+        results = [f.step(key, s, tuning) for f, s in zip((flow, plain), states, strict=True)]
+        states = [state for state, _ in results]
+        assert float(results[0][1].acceptance) == pytest.approx(float(results[1][1].acceptance))
+        np.testing.assert_allclose(states[0].at.theta, states[1].at.theta)
+    assert abs(float(states[0].at.value - states[1].at.value)) > 1
+
+
+# --- the laws -----------------------------------------------------------------------------------
+
+
+def test_nuts_of_a_whole_system_draws_from_its_density():
+    run = sample(JointNuts(Gaussian(), 1.0), starts(8), np.ones((1, 8)), 3, 100, 120, 1)
+    assert np.abs(z_of_normal(run.theta)).max() < 4.5
+    np.testing.assert_array_equal(run.v, run.theta[..., 0])
+    assert not run.failed.any()
+    assert run.info["acceptance"].mean() == pytest.approx(0.8, abs=0.12)
+    log_step = run.info["log_step"]
+    assert (log_step == log_step[:, :1]).all() and (log_step != -2.0).all()
+    assert (run.info["leapfrog"] >= 1).all() and run.info["leapfrog"].max() > 1
+    assert run.info["divergent"].max() == run.info["failed_proposals"].max() == 0
+
+
+def test_chains_of_nuts_draw_from_their_density():
+    run = sample(ParallelNuts(log_normal), starts(8), np.ones((1, 8)), 3, 100, 120, 1)
+    assert np.abs(z_of_normal(run.theta)).max() < 4.5
+    np.testing.assert_allclose(run.v, run.theta.sum(axis=-1))
+    assert run.info["acceptance"].mean() == pytest.approx(0.8, abs=0.12)
+
+
+PRIOR = Parameters({name: Parameter("identity", dist.Normal(0, 3)) for name in "ab"})
+
+
+def test_chains_of_the_default_moves_draw_from_their_density():
+    run = sample(ParallelEnsemble(log_normal, PRIOR), starts(16), np.ones((1, 16)), 3, 150, 150, 1)
+    assert np.abs(z_of_normal(run.theta)).max() < 4.5
+    np.testing.assert_allclose(run.v, run.theta.sum(axis=-1))
+    assert not run.failed.any()
+    log_step = run.info["log_step"]
+    assert (log_step == log_step[:, :1]).all() and (log_step <= 0).all()
+    assert run.info["walked"].mean() > TARGET_ACCEPTANCE - 0.1
+    assert run.info["jumped"].mean() > 0.3
+    assert run.info["failed_proposals"].max() == 0
