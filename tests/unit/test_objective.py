@@ -1,6 +1,7 @@
 """The objective against double loops over data and particles, over a grid of kinds of data."""
 
 import math
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import brute_force
@@ -226,6 +227,8 @@ def test_kappa_is_the_inner_product_and_mmd2_its_mean(gaps):
     assert relative(own, objectives.mmd2(problem, thetas[0])) < 1e-11
     found = objectives.mmd2(problem, thetas, weights)
     assert relative(found, brute.mmd2(thetas, weights)) < 1e-11
+    # P_Q and P_n are weighed alike where the weights do not add up to 1.
+    assert relative(objectives.mmd2(problem, thetas, 3 * weights), 9 * found) < 1e-11
     equal = objectives.mmd2(problem, thetas, np.full(3, 1 / 3))
     assert relative(objectives.mmd2(problem, thetas), equal) < 1e-13
 
@@ -309,7 +312,9 @@ def test_mmd2_is_never_negative_and_zero_for_the_data_themselves():
         (lambda p: objectives.mmd2(p, np.zeros((2, 3)), [1.0]), r"one number per particle \(2\)"),
         (lambda p: objectives.joint_log_density(p, 0.0), "a number λ > 0: got 0"),
         (lambda p: objectives.joint_log_density(p, "auto"), "a number λ > 0: got 'auto'"),
+        (lambda p: objectives.mmd2(p, np.zeros((2, 2))), r"one number per parameter \(a, b, sd\)"),
         (lambda p: objectives.joint_log_density(p, 1.0)(np.zeros(3)), r"need shape \(N, 3\)"),
+        (lambda p: objectives.joint_log_density(p, 1.0)(np.zeros((2, 2))), r"need shape \(N, 3\)"),
     ],
 )
 def test_bad_arguments_are_named(gaps, call, message):
@@ -317,7 +322,85 @@ def test_bad_arguments_are_named(gaps, call, message):
         call(gaps[0])
 
 
+def test_an_objective_is_made_once_for_a_problem():
+    problem = square_root_problem()
+    assert objectives.objective_of(problem) is objectives.objective_of(problem)
+
+
+@pytest.mark.parametrize(
+    ("best", "fits"), [(0.0, [1, 1, 0, 0]), (0.5, [1, 1, 0, 0]), (2.0, [1, 0, 0, 0])]
+)
+def test_the_part_that_fits_has_a_fifth_of_the_best_data_term(best, fits):
+    found = objectives.part_that_fits(np.array([1.0, 0.2, 0.1999, 0.0]), best)
+    np.testing.assert_array_equal(found, fits)
+
+
+def test_few_parameters_are_differentiated_forward():
+    modes = [
+        objectives.derivative_mode(SimpleNamespace(parameters=range(count)))
+        for count in (1, objectives.FORWARD_UP_TO, objectives.FORWARD_UP_TO + 1)
+    ]
+    assert modes == ["forward", "forward", "reverse"]
+
+
 # --- particles: how many, in what tiles, and failed ones -------------------------------------
+
+
+def square_root_problem(y=(0.5, 1.0, 2.4)) -> Problem:
+    """√a, which fails where a < 0; Gaussian noise."""
+    model = FunctionModel(lambda x, p: [jnp.sqrt(p["a"])], {"a": Parameter("identity")}, ("y",))
+    return Problem(model, Data(np.array(y), noise=0.5), GaussianKernel(0.7))
+
+
+def test_other_data_of_the_same_design_give_an_objective_of_their_own():
+    objective, thetas = Objective(square_root_problem()), np.array([[0.3], [1.7]])
+
+    def figures(objective):
+        return (
+            objective.constant,
+            float(objective.kappa(*jnp.asarray(thetas))),
+            float(objective.mmd2(jnp.asarray(thetas), jnp.array([0.4, 0.6]))),
+            *objective.data_terms_of_many(thetas),
+        )
+
+    before = figures(objective)
+    y = np.array([0.1, 0.9, 1.3])
+    wanted = figures(Objective(square_root_problem(y)))
+    np.testing.assert_allclose(figures(objective.given(y[:, None])), wanted, rtol=1e-13)
+    assert figures(objective) == before and relative(wanted, before) > 0.01
+
+
+@pytest.mark.parametrize("count", [3, 4, 9])
+def test_many_particles_are_evaluated_some_at_a_time(count, monkeypatch):
+    monkeypatch.setattr(objectives, "BATCH", 4)
+    objective = Objective(square_root_problem())
+    thetas = np.linspace(-0.9, 1.8, count)[:, None]
+    outputs, ok = objective.solve_many(thetas)
+    assert outputs.shape == (count, 1, 1)
+    np.testing.assert_array_equal(objective.usable_of_many(thetas), thetas[:, 0] >= 0)
+    np.testing.assert_allclose(outputs[ok, 0, 0], np.sqrt(thetas[ok, 0]), rtol=1e-14)
+    features = objective.features(jnp.asarray(thetas))
+    wanted = objective.data_terms(features)
+    np.testing.assert_allclose(objective.data_terms_of_many(thetas), wanted, rtol=1e-13)
+    wanted = -(thetas[:, 0] ** 2) / 2 - math.log(2 * math.pi) / 2
+    np.testing.assert_allclose(objective.log_priors_of_many(thetas), wanted, rtol=1e-13)
+
+
+def test_the_data_term_holds_a_tile_at_a_time(monkeypatch):
+    """Nine data with two outputs each have 18 entries for each particle."""
+    objective = Objective(problem_of(CASES["independent"])[0])
+    asked = []
+
+    def noted(function, representation, batch_size):
+        asked.append(batch_size)
+        return jnp.zeros(5)
+
+    monkeypatch.setattr(jax.lax, "map", noted)
+    features = objectives.Features((jnp.ones((5, 1, 2)),), jnp.ones(5, bool))
+    for tile in (5 * 18, 5 * 18 - 1, 18, 17):
+        monkeypatch.setattr(objectives, "DATA_TILE", tile)
+        objective.data_terms(features)
+    assert asked == [4, 1, 1]
 
 
 @pytest.mark.quick("everything, over x-7")
