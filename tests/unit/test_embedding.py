@@ -187,6 +187,83 @@ def test_a_scale_that_is_a_parameter_is_a_mixture_of_closed_forms(name, ratio):
     assert np.max(np.abs(block[0] - pairs)) < 3e-6 * pairs.max()
 
 
+TWO = FunctionModel(
+    lambda x, p: [p["mean"], -p["mean"]],
+    {"mean": Parameter("identity"), "scale": Parameter("log")},
+    ("y", "z"),
+)
+THETAS = jnp.array([[0.1, -0.4], [0.9, 0.0], [2.0, 0.3]])
+
+
+def beside_a_gap(noise, kernel):
+    """v, κ0 and the embedding of one datum that has y and lacks z."""
+    objective = Objective(Problem(TWO, Data([[0.3, np.nan]], noise=noise), kernel))
+    return *jax.jit(lambda thetas: terms(objective, thetas))(THETAS), objective.embedding
+
+
+@pytest.mark.parametrize("noise", [Gaussian("scale"), Gaussian(0.6), Laplace("scale")])
+def test_under_a_mixture_of_kernels_everything_is_a_mixture(noise):
+    shares, multiples = (0.25, 0.75), (0.5, 2.0)
+    kernel = GaussianMixtureKernel(LENGTH, multiples=multiples, weights=shares)
+    v, block, embedding = beside_a_gap(noise, kernel)
+    parts = [beside_a_gap(noise, GaussianKernel(multiple * LENGTH)) for multiple in multiples]
+    for found, place in ((v, 0), (block, 1)):
+        wanted = sum(a * part[place] for a, part in zip(shares, parts, strict=True))
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    if isinstance(noise, Laplace):  # numbers that an entry takes: memory is shared out by them
+        nodes = parts[0][2].data_size
+        assert nodes > 1 and parts[0][2].pair_size == nodes**2
+        assert embedding.data_size == 2 * nodes and embedding.pair_size == 2 * nodes**2
+
+
+def test_a_gaussian_density_of_the_users_own_has_the_closed_form():
+    def log_pdf(y, w, s):
+        return -0.5 * ((y - w) / s) ** 2 - jnp.log(s) - 0.5 * math.log(2 * math.pi)
+
+    own, closed = (
+        beside_a_gap(noise, KERNELS["gaussian"])
+        for noise in (CustomNoise("scale", log_pdf=log_pdf), Gaussian("scale"))
+    )
+    assert isinstance(own[2], embeddings.Quadrature)
+    assert own[2].data_size ** 2 == own[2].pair_size > 1
+    np.testing.assert_allclose(own[0], closed[0], rtol=1e-6)
+    np.testing.assert_allclose(own[1], closed[1], rtol=1e-6)
+
+
+def test_outputs_with_different_noise_are_a_product():
+    """The third has a noise of its own, no law at these values, and no measurement."""
+    model = FunctionModel(
+        lambda x, p: [p["mean"], 0.5 * p["mean"], -1.0 - p["mean"] ** 2],
+        {"mean": Parameter("identity"), "scale": Parameter("log")},
+        ("y", "z", "count"),
+    )
+    noise, lengths = (Gaussian(0.6), Laplace("scale"), Poisson()), [LENGTH, 1.1, 2.0]
+    data = Data([[0.3, -0.2, np.nan]], noise=noise)
+    objective = Objective(Problem(model, data, GaussianKernel(lengths)))
+    assert [type(part).__name__ for part in objective.embedding.parts] == [
+        "ClosedForm",
+        "ScaleMixture",
+    ]
+    assert objective.embedding.data_size == objective.embedding.parts[1].data_size
+    assert objective.embedding.pair_size == objective.embedding.parts[1].pair_size
+    v, block = jax.jit(lambda thetas: terms(objective, thetas))(THETAS)
+    means, scales = np.asarray(THETAS[:, 0]), np.exp(THETAS[:, 1])
+    one, one_block, _ = e_and_e0(0.3, noise[0], KERNELS["gaussian"], means, scales)
+    two, two_block, _ = e_and_e0(-0.2, noise[1], GaussianKernel(1.1), 0.5 * means, scales)
+    np.testing.assert_allclose(v, one * two, rtol=1e-12)
+    np.testing.assert_allclose(block, one_block * two_block, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("most", "kind"), [(3, "Table"), (2, "ScaleMixture")])
+def test_noise_of_too_many_scales_is_not_tabulated(most, kind, monkeypatch):
+    """Two scales have three pairs."""
+    monkeypatch.setattr(embeddings, "MOST_TABLES", most)
+    monkeypatch.setattr(embeddings, "tabulate", lambda *given: (np.zeros(2), np.zeros(2)))
+    data = Data([[0.0], [1.0]], noise=Laplace(np.array([[0.6], [1.3]])))
+    found = Objective(Problem(MODEL, data, KERNELS["gaussian"])).embedding
+    assert type(found).__name__ == kind
+
+
 @pytest.mark.parametrize("ratio", [0.5, 1.0])
 def test_nodes_on_either_side_of_the_kink_integrate_laplace_noise(ratio):
     """`ratio` is ℓ/s, the error relative to the largest value; other kernels need this rule."""
@@ -358,6 +435,9 @@ def test_a_density_that_does_not_integrate_to_one_is_refused():
     noise = CustomNoise(1.0, log_pdf=lambda y, w, s: -0.5 * ((y - w) / s) ** 2)
     with pytest.raises(InputError, match=r"does not integrate to 1: its mass is 2\.5"):
         Objective(Problem(MODEL, Data([[0.0]], noise=noise), KERNELS["gaussian"]))
+    scaled = CustomNoise(1.0, log_pdf=lambda y, w, s: logistic(y, w, s) + jnp.log(s))
+    with pytest.raises(InputError, match=r"its mass is 2 at w = 20, s = 2"):
+        Objective(Problem(MODEL, Data([[0.0]], noise=scaled), KERNELS["gaussian"]))
 
 
 def test_joint_noise_is_sent_to_monte_carlo():
