@@ -43,6 +43,11 @@ def test_an_anchor_is_the_law_of_a_lone_particle(far):
     assert abs(float(anchors.centres[0, 0]) - mean) < 0.3 * sd
     assert 0.7 < found / sd < 1.4
     assert float(anchors.centres[1, 0]) == FIT
+    # Twice as wide as the posterior, and wider as the other.
+    width = np.sqrt(1.5) * 2 * np.sqrt(start.covariance[0, 0])
+    np.testing.assert_allclose(anchors.factors[1, 0, 0], width)
+    np.testing.assert_allclose(anchors.inverses[1, 0, 0], 1 / width)
+    np.testing.assert_allclose(np.exp(anchors.log_weights), 0.5)
 
 
 def test_draws_that_miss_a_part_of_q_are_found_out(far):

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 from pcuq.parameters import Parameter, Parameters
 from pcuq.samplers import mixture as mixtures
@@ -91,6 +92,96 @@ def test_a_move_that_keeps_students_scale_at_one_is_found_out():
     before = draws(mixture, 200_000)
     z = asymmetries(before, moved(mixture, before, 0.6, without_scale))
     assert np.abs(z).max() > 9
+
+
+def test_a_place_is_picked_in_proportion_to_its_weight():
+    logs = jnp.log(jnp.array([0.0, 0.3, 0.0, 0.5, 0.2, 0.0])) + 700.0
+    uniform = jnp.array([0.0, 0.29, 0.31, 0.79, 0.81, 1 - 1e-12])
+    picked = jax.vmap(lambda u: mixtures.pick(u, logs))(uniform)
+    np.testing.assert_array_equal(picked, [1, 1, 3, 3, 4, 4])
+    # Rounding up to 1 itself leads to no place beyond the last.
+    assert int(mixtures.pick(1.0, jnp.zeros(3))) == 2
+
+
+def test_chances_are_uniform_and_normal_and_do_not_depend_on_each_other():
+    count, p = 20_000, 2
+    chance = mixtures.chances(jax.random.key(3), (count,), p)
+    assert chance.direction.shape == (count, p)
+    assert chance.scale.shape == (count, p + mixtures.DEGREES)
+    uniform = np.stack([chance.accept, chance.pick, chance.choice], axis=1)
+    normal = np.concatenate([chance.direction, chance.scale], axis=1)
+    for columns, law in ((uniform, stats.uniform), (normal, stats.norm)):
+        for column in columns.T:
+            assert stats.kstest(column, law.cdf).pvalue > 1e-4
+    columns = np.concatenate([uniform, normal], axis=1)
+    off = np.triu(np.corrcoef(columns.T), 1)
+    assert np.abs(off).max() < 5 / np.sqrt(count)
+
+
+def test_a_jump_is_a_draw_of_the_prior_or_of_a_component():
+    mixture, p, nu = narrow_and_wide(), 2, mixtures.DEGREES
+    chance = mixtures.chances(jax.random.key(1), (400,), p)
+    from_prior = 100.0 + jnp.arange(800.0).reshape(400, 2)
+    found = jax.vmap(mixtures.jump, (None, 0, 0))(mixture, chance, from_prior)
+    of_prior = np.asarray(chance.choice) < mixtures.PRIOR_SHARE
+    np.testing.assert_array_equal(found[of_prior], from_prior[of_prior])
+    r = np.where(np.asarray(chance.pick) < 0.6, 0, 1)
+    chi2 = np.sum(np.asarray(chance.scale)[:, :nu] ** 2, axis=1)
+    apart = np.einsum("kpq,kq->kp", np.asarray(mixture.factors)[r], chance.direction)
+    near = np.asarray(mixture.centres)[r] + apart / np.sqrt(chi2 / nu)[:, None]
+    np.testing.assert_allclose(np.asarray(found)[~of_prior], near[~of_prior])
+    assert 0.08 < of_prior.mean() < 0.25 and 0.5 < 1 - r.mean() < 0.7
+
+
+def test_the_density_of_a_jump_is_that_of_prior_and_mixture():
+    w = mixtures.PRIOR_SHARE
+    found = mixtures.log_jump_density(jnp.log(0.4), jnp.log(3.0))
+    assert float(found) == pytest.approx(np.log(w * 0.4 + (1 - w) * 3.0))
+
+
+def test_log_components_are_those_of_scipy():
+    mixture = narrow_and_wide()
+    points = np.array([[1.0, 2.1], [0.3, -4.0], [30.0, 2.0]])
+    found = jax.vmap(lambda theta: log_components(mixture, theta))(jnp.asarray(points))
+    for r, share in enumerate((0.6, 0.4)):
+        factor = np.asarray(mixture.factors[r])
+        law = stats.multivariate_t(mixture.centres[r], factor @ factor.T, df=mixtures.DEGREES)
+        np.testing.assert_allclose(found[:, r], np.log(share) + law.logpdf(points), rtol=1e-10)
+
+
+def test_points_of_g_are_jumps_with_random_numbers_of_their_own():
+    mixture = narrow_and_wide()
+    points = np.asarray(mixtures.sample(mixture, PRIOR, jax.random.key(1), 20_000))
+    assert len(np.unique(points, axis=0)) == 20_000
+    near = np.abs(points - np.array([1.0, 2.0])).max(axis=1) < 0.5
+    assert np.mean(near) == pytest.approx(0.85 * 0.6 + 0.02, abs=0.03)
+
+
+def test_the_mixture_has_the_moments_of_the_positions():
+    """Expectation–maximisation keeps mean and covariance; the parts are widened after it."""
+    rng = np.random.default_rng(1)
+    wide = rng.normal(size=(3000, 2)) @ np.array([[1.0, 0.0], [-0.6, 0.5]]).T
+    positions = np.concatenate([wide, [8.0, 3.0] + 0.05 * rng.normal(size=(1000, 2))])
+    fitted = fit_mixture(positions, np.ones(2))
+    weights = np.exp(np.asarray(fitted.log_weights))
+    centres, factors = np.asarray(fitted.centres), np.asarray(fitted.factors)
+    assert weights.sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(
+        fitted.inverses @ factors, np.broadcast_to(np.eye(2), factors.shape), atol=1e-9
+    )
+    inflation = np.repeat(mixtures.INFLATION, len(weights) // mixtures.PARTS)
+    inside = factors @ np.swapaxes(factors, 1, 2) / inflation[:, None, None]
+    mean = weights @ centres
+    covariance = np.einsum("r,rpq->pq", weights, inside)
+    covariance += np.einsum("r,rp,rq->pq", weights, centres - mean, centres - mean)
+    sd = positions.std(axis=0)
+    np.testing.assert_allclose(mean / sd, positions.mean(axis=0) / sd, atol=0.03)
+    np.testing.assert_allclose(covariance, np.cov(positions.T), rtol=0.06)
+    # A quarter is in the narrow part, where components are narrow.
+    there = np.linalg.norm(centres - [8.0, 3.0], axis=1) < 0.5
+    assert weights[there].sum() == pytest.approx(0.25, abs=0.03)
+    widths = np.sqrt(inside[there][:, 0, 0])
+    assert np.average(widths, weights=weights[there]) < 0.15
 
 
 @pytest.mark.slow
