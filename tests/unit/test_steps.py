@@ -12,6 +12,7 @@ from scipy import stats
 from pcuq import diagnostics
 from pcuq.objective import Features
 from pcuq.parameters import Parameter, Parameters
+from pcuq.samplers import mixture as mixtures
 from pcuq.samplers import shared
 from pcuq.samplers.base import sample
 from pcuq.samplers.ensemble import TARGET_ACCEPTANCE, ParallelEnsemble
@@ -267,3 +268,98 @@ def test_chains_of_the_default_moves_draw_from_their_density():
     assert run.info["walked"].mean() > TARGET_ACCEPTANCE - 0.1
     assert run.info["jumped"].mean() > 0.3
     assert run.info["failed_proposals"].max() == 0
+
+
+# --- the default moves ----------------------------------------------------------------------------
+
+
+def known_chains(wider=5, count=12):
+    """Chains of which all is known, their sampler, and a tuning by positions that are wider."""
+    chains = ParallelEnsemble(log_normal, PRIOR)
+    thetas = jnp.asarray(starts(count)[0])
+    tuning = chains.tune(wider * np.asarray(thetas)[None, None], np.ones((1, 1, count)), 0.5)
+    state = chains.init(thetas, tuning, -0.5)
+    state = state._replace(particles=chains.evaluate(thetas, tuning), known=jnp.asarray(True))
+    return chains, tuning, state
+
+
+def test_a_sweep_moves_by_one_of_three_lengths_or_jumps():
+    chains, tuning, state = known_chains()
+    chance = mixtures.chances(KEY, (12,), 2)
+    from_prior = PRIOR.sample(KEY, (12,))
+    sweep = jax.jit(chains._sweep)
+    at = np.asarray(state.particles.theta)
+    lengths = np.select(
+        [np.asarray(chance.choice) < 1 / 3, np.asarray(chance.choice) < 2 / 3], [2.0, 0.7], 0.2
+    )
+    s = np.minimum(1.0, lengths * np.exp(-0.5))
+    assert len(np.unique(s)) == 3
+    proposals = jax.vmap(mixtures.move, (None, 0, 0, 0, 0))(
+        tuning.mixture, chance, at, state.particles.log_parts, s
+    )
+    found, (share, failed) = sweep(state, tuning, False, chance, from_prior)
+    new = chains.evaluate(proposals, tuning)
+    wanted, accepted = chains._accept(chance.accept, state, new, tuning.lam)
+    np.testing.assert_allclose(found.particles.theta, wanted.particles.theta)
+    assert 0 < accepted.sum() < 12 and float(share) == pytest.approx(accepted.sum() / 12)
+    assert float(failed) == 0 and found.known
+
+    chains, tuning, state = known_chains(wider=1)
+    jumps = jax.vmap(mixtures.jump, (None, 0, 0))(tuning.mixture, chance, from_prior)
+    found, (share, _) = sweep(state, tuning, True, chance, from_prior)
+    new = chains.evaluate(jumps, tuning)
+    wanted, accepted = chains._exchange(chance.accept, state, new, tuning.lam)
+    np.testing.assert_allclose(found.particles.theta, wanted.particles.theta)
+    assert accepted.any() and float(share) == pytest.approx(accepted.sum() / 12)
+
+    # Of particles that are not known yet nothing is said of the moves.
+    blank = chains.init(jnp.asarray(at), tuning, -0.5)
+    found, (share, _) = sweep(blank, tuning, False, chance, from_prior)
+    np.testing.assert_array_equal(found.particles.theta, at)
+    np.testing.assert_allclose(found.particles.v, at.sum(axis=1))
+    assert float(share) == pytest.approx(TARGET_ACCEPTANCE)
+
+
+def test_the_length_of_local_moves_follows_their_acceptance_and_is_at_most_one():
+    chains, tuning, state = known_chains()
+    step = jax.jit(chains.step)
+    for log_step, adapting in ((-0.5, 1.0), (-0.5, 0.0), (0.0, 1.0), (-6.0, 1.0)):
+        begun = state._replace(log_step=jnp.asarray(log_step))
+        new, info = step(KEY, begun, tuning._replace(adapting=jnp.asarray(adapting)))
+        change = adapting * 0.3 * (float(info.walked) - 0.4)
+        assert float(new.log_step) == pytest.approx(min(0.0, log_step + change), abs=1e-6)
+        assert float(info.log_step) == float(new.log_step)
+        assert float(info.jumped) != float(info.walked)
+
+
+@pytest.mark.parametrize(("warmed", "adapting"), [(0.0, 1.0), (0.99, 1.0), (1.0, 0.0)])
+def test_the_default_sampler_adapts_until_the_warm_up_is_over(warmed, adapting):
+    chains = ParallelEnsemble(log_normal, PRIOR)
+    tuning = chains.tune(starts(12)[None], np.ones((1, 1, 12)), warmed)
+    assert float(tuning.adapting) == adapting and float(tuning.lam) == 1.0
+
+
+def test_chances_of_a_step_are_new_for_each_sweep_and_each_key():
+    chains, tuning, state = known_chains()
+    step = jax.jit(chains.step)
+    thetas = [step(key, state, tuning)[0].particles.theta for key in jax.random.split(KEY, 3)]
+    assert not (thetas[0] == thetas[1]).all() and not (thetas[1] == thetas[2]).all()
+
+
+def test_proposals_that_fail_are_counted_over_both_sweeps():
+    def sometimes(theta):
+        value, (v, _) = log_normal(theta)
+        return jnp.where(theta[0] < 0.5, value, -jnp.inf), (v, theta[0] < 0.5)
+
+    chains = ParallelEnsemble(sometimes, PRIOR)
+    thetas = jnp.asarray(starts(12)[0])
+    tuning = chains.tune(np.asarray(thetas)[None, None], np.ones((1, 1, 12)), 0.5)
+    state = chains.init(thetas, tuning, -0.5)
+    new, info = jax.jit(chains.step)(KEY, state, tuning)
+    there = np.asarray(thetas)[:, 0] >= 0.5
+    # The first sweep evaluates the particles where they are; the second jumps.
+    jumps = 12 * (2 * float(info.failed_proposals) - there.mean())
+    assert jumps == pytest.approx(round(jumps), abs=1e-4) and 0 < round(jumps) < 12
+    drawn = chains.draw(new)
+    np.testing.assert_array_equal(drawn.failed, np.asarray(drawn.theta)[:, 0] >= 0.5)
+    assert drawn.failed.sum() < there.sum()
