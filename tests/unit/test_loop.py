@@ -37,13 +37,14 @@ class Info(NamedTuple):
 class Counting:
     """θ is the number of the iteration, v a random number of its key, log ε grows by 1/8.
 
-    `fails`: the iterations in which the last particle cannot be solved.
+    `fails`: the iterations in which the last particle cannot be solved. `lost`: from here on no
+    proposal can be.
     """
 
     name = "counting"
 
-    def __init__(self, fails=()):
-        self.tuned = []
+    def __init__(self, fails=(), lost=np.inf):
+        self.tuned, self.lost = [], lost
         self.fails = jnp.asarray(fails, dtype=float).reshape(-1)
 
     def tune(self, thetas, v, warmed):
@@ -58,7 +59,8 @@ class Counting:
         chance = jax.random.uniform(key, state.chance.shape)
         log_step = state.log_step + 0.125 * tuning.adapting
         state = State(state.theta + 1, chance, log_step)
-        return state, Info(state.theta[0, 0], tuning.at, jnp.zeros(()))
+        lost = jnp.where(state.theta[0, 0] % APART >= self.lost, 1.0, 0.0)
+        return state, Info(state.theta[0, 0], tuning.at, lost)
 
     def draw(self, state):
         last = jnp.arange(len(state.theta)) == len(state.theta) - 1
@@ -132,14 +134,16 @@ def test_rounds_grow_and_the_last_two_are_kept():
         asked.append(numbers(np.moveaxis(theta, 0, 1)))
         return False
 
-    run, sampler = count(warmup=0, thin=1, chunk=2, rounds=2, enough=never)
-    first, second, third = [1, 2, 3, 4], [6, 8, 10, 12], [16, 20, 24, 28]
-    assert numbers(run.theta) == second[1::2] + third
-    assert (run.thin, run.iterations) == (4, 28)
-    assert list(run.info["number"][0]) == list(range(13, 29))
-    whole = first[1::2] + second
-    assert asked == [first, first[1::2] + second[:2], whole, second[1::2] + third[:2]]
-    assert sampler.tuned == [([0], 1.0), (first, 1.0), (whole, 1.0)]
+    run, sampler = count(warmup=0, thin=1, chunk=2, rounds=3, enough=never)
+    first, second = [1, 2, 3, 4], [6, 8, 10, 12]
+    third, fourth = [16, 20, 24, 28], [36, 44, 52, 60]
+    assert numbers(run.theta) == third[1::2] + fourth
+    assert (run.thin, run.iterations) == (8, 60)
+    assert list(run.info["number"][0]) == list(range(29, 61))
+    pools = [first, first[1::2] + second, second[1::2] + third]
+    assert sampler.tuned == [([0], 1.0), *((pool, 1.0) for pool in pools)]
+    half_way = [first[1::2] + second[:2], second[1::2] + third[:2], third[1::2] + fourth[:2]]
+    assert asked == [pools[0], half_way[0], pools[1], half_way[1], pools[2], half_way[2]]
 
 
 def test_draws_that_are_enough_are_the_last():
@@ -205,7 +209,7 @@ def test_steps_go_on_from_stage_to_stage():
 
 
 @pytest.mark.parametrize(
-    ("systems", "cores", "groups"), [(4, 2, 2), (3, 2, 1), (6, 4, 3), (2, 8, 2), (5, None, 1)]
+    ("systems", "cores", "groups"), [(4, 2, 2), (3, 2, 1), (6, 4, 3), (2, 8, 2), (4, None, 1)]
 )
 def test_systems_are_shared_out_evenly(systems, cores, groups, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
@@ -248,6 +252,12 @@ def test_positions_that_fail_are_counted_by_particle():
     assert run.failed.sum(axis=1).tolist() == [[0, 0, 1]] * SYSTEMS  # 24 is kept, and 25 is not
 
 
+def test_a_run_ends_where_no_proposal_can_be_solved_any_more():
+    """The last 50 of the first chunk of 100, and two more chunks, of 6 proposals each."""
+    with pytest.raises(ComputationError, match="none of the last 1500 proposals"):
+        count(Counting(lost=51), warmup=0, draws=500, thin=1, chunk=100)
+
+
 def test_proposals_that_fail_in_a_row_are_counted_over_chunks():
     every, one_fine = np.ones((4, 2)), np.ones((4, 2))
     one_fine[1, 1] = 0.9
@@ -267,9 +277,10 @@ class Kept:
     """A checkpoint in memory."""
 
     def __init__(self):
-        self.records, self.leaves = [], []
+        self.records, self.leaves, self.loaded = [], [], 0
 
     def load(self):
+        self.loaded += 1
         return list(self.records), self.leaves
 
     def save(self, number, record, leaves):
@@ -300,6 +311,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same(cut):
 
     with pytest.raises(CutError):
         count(checkpoint=kept, listener=listener, **settings)
+    assert kept.loaded == 0
     later = []
     found, _ = count(
         checkpoint=kept, resume=True, listener=lambda t: later.append(t.iteration), **settings
@@ -308,6 +320,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same(cut):
     assert later == [iteration for iteration in told if iteration > at]
     for name in ("theta", "v", "failed", "warmup_theta", "warmup_failures"):
         assert np.array_equal(getattr(found, name), getattr(whole, name)), name
+    assert set(found.info) == set(Info._fields)
     for name in Info._fields:
         assert np.array_equal(found.info[name], whole.info[name]), name
     assert (found.thin, found.iterations) == (whole.thin, whole.iterations)
