@@ -438,6 +438,9 @@ def test_a_density_that_does_not_integrate_to_one_is_refused():
     scaled = CustomNoise(1.0, log_pdf=lambda y, w, s: logistic(y, w, s) + jnp.log(s))
     with pytest.raises(InputError, match=r"its mass is 2 at w = 20, s = 2"):
         Objective(Problem(MODEL, Data([[0.0]], noise=scaled), KERNELS["gaussian"]))
+    half = CustomNoise(1.0, log_pdf=lambda y, w, s: logistic(y, w, s) - math.log(2))
+    with pytest.raises(InputError, match=r"its mass is 0\.5 at w = 5, s = 1"):
+        Objective(Problem(MODEL, Data([[0.0]], noise=half), KERNELS["gaussian"]))
 
 
 def test_joint_noise_is_sent_to_monte_carlo():

@@ -333,6 +333,8 @@ def test_an_objective_is_made_once_for_a_problem():
 def test_the_part_that_fits_has_a_fifth_of_the_best_data_term(best, fits):
     found = objectives.part_that_fits(np.array([1.0, 0.2, 0.1999, 0.0]), best)
     np.testing.assert_array_equal(found, fits)
+    small = objectives.part_that_fits(np.array([1e-3, 2.1e-4, 1.9e-4]))
+    np.testing.assert_array_equal(small, [1, 1, 0])
 
 
 def test_few_parameters_are_differentiated_forward():

@@ -337,6 +337,7 @@ def test_the_default_sampler_adapts_until_the_warm_up_is_over(warmed, adapting):
     chains = ParallelEnsemble(log_normal, PRIOR)
     tuning = chains.tune(starts(12)[None], np.ones((1, 1, 12)), warmed)
     assert float(tuning.adapting) == adapting and float(tuning.lam) == 1.0
+    assert float(chains.shaped_by(starts(12)[None]).adapting) == 1.0
 
 
 def test_chances_of_a_step_are_new_for_each_sweep_and_each_key():
