@@ -13,10 +13,13 @@ import math
 import operator
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+
+from pcuq.errors import InputError
 
 Lookup = Callable[[str], Any]
 TIME = "time"
@@ -42,8 +45,6 @@ _interned: weakref.WeakValueDictionary[tuple, Node] = weakref.WeakValueDictionar
 
 def node(op: str, *args: Node, value: Any = None) -> Node:
     """The one node that stands for this operation on these arguments."""
-    if op in ("plus", "times", "and", "or"):  # long sums must not be deep ones
-        args = tuple(part for arg in args for part in (arg.args if arg.op == op else (arg,)))
     key = (op, *map(id, args), value)
     found = _interned.get(key)
     if found is None:
@@ -67,6 +68,18 @@ def name(identifier: str) -> Node:
 def time() -> Node:
     """The current time."""
     return node(TIME)
+
+
+@contextmanager
+def shallow() -> Iterator[None]:
+    """Refuse formulas that stand on each other more deeply than Python can follow."""
+    try:
+        yield
+    except RecursionError:
+        raise InputError(
+            "formulas are nested too deeply, or stand on each other in too long a row: write them "
+            "with fewer levels."
+        ) from None
 
 
 def walk(root: Node) -> Iterator[Node]:
@@ -204,7 +217,7 @@ def _chain(compare: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 def _power(base: Any, exponent: Any) -> Any:
     if isinstance(exponent, (float, int)):
-        if exponent == round(exponent) and abs(exponent) <= 64:
+        if abs(exponent) <= 64 and exponent == round(exponent):
             base = jnp.asarray(base, float)
             # Its derivative is right at zero and for negative bases, where that of b^x is not.
             return jax.lax.integer_pow(base, int(exponent))
@@ -216,14 +229,13 @@ def _power(base: Any, exponent: Any) -> Any:
 def _root(degree: Any, radicand: Any) -> Any:
     if isinstance(degree, (float, int)) and degree == 2:
         return jnp.sqrt(jnp.asarray(radicand, float))
-    return jnp.power(jnp.asarray(radicand, float), 1.0 / degree)
+    return jnp.power(jnp.asarray(radicand, float), jnp.divide(1.0, degree))
 
 
 def _log(base: Any, argument: Any) -> Any:
-    logarithm = jnp.log(jnp.asarray(argument, float))
-    if isinstance(base, (float, int)):
-        return jnp.log10(jnp.asarray(argument, float)) if base == 10 else logarithm / math.log(base)
-    return logarithm / jnp.log(base)
+    if isinstance(base, (float, int)) and base == 10:
+        return jnp.log10(jnp.asarray(argument, float))
+    return jnp.log(jnp.asarray(argument, float)) / jnp.log(jnp.asarray(base, float))
 
 
 def _piecewise(*args: Any) -> Any:

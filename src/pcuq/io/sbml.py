@@ -11,6 +11,7 @@ import numpy as np
 
 from pcuq._x64 import x64
 from pcuq.errors import InputError
+from pcuq.io import expressions as ex
 from pcuq.io.sbml_document import Document, read
 from pcuq.io.sbml_system import Evaluation, Start, System
 from pcuq.io.sbml_times import Clock
@@ -41,6 +42,7 @@ def from_sbml(
     return model
 
 
+@ex.shallow()
 def build(system: System, parameters: Mapping[str, Parameter], **options: Any) -> ODEModel:
     """The ODE model of a system; options go to ODEModel."""
     fitted = set(parameters)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.parsers import expat
 
 from pcuq._given import check_file
 from pcuq.errors import InputError
@@ -20,6 +21,10 @@ from pcuq.io.mathml import Reader, read_functions
 
 # Packages that change what a model means; others, such as layout, only add to it.
 REFUSED_PACKAGES = ("comp", "fbc", "qual", "multi", "spatial", "arrays", "distrib", "dyn", "req")
+
+
+COMPRESSED = (".gz", ".bz2", ".zip")
+MOST_NESTED = 300  # elements; models of other people have less than twenty
 
 
 class Compartment(NamedTuple):
@@ -83,7 +88,40 @@ def read(path: str | Path) -> Document:
     """The model of a file."""
     libsbml = import_libsbml()
     path = check_file(path, "SBML file", "give the path of one")
+    _check_file(path)
     return describe(libsbml.readSBMLFromFile(str(path)), path.name)
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what libsbml would unpack, and elements so deep in others that it would crash."""
+    if path.suffix in COMPRESSED:
+        raise InputError(f"{path.name} is compressed, which is not supported: unpack it first.")
+    depth = 0
+
+    def begin(*_: Any) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > MOST_NESTED:
+            raise InputError(
+                f"{path.name} is nested too deeply: line {parser.CurrentLineNumber} has an element "
+                f"inside {MOST_NESTED} others; write its formulas with fewer levels."
+            )
+
+    def end(*_: Any) -> None:
+        nonlocal depth
+        depth -= 1
+
+    parser = expat.ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler = begin, end
+    try:
+        with path.open("rb") as file:
+            parser.ParseFile(file)
+    except InputError:
+        raise
+    except (expat.ExpatError, LookupError, ValueError):  # the last two: an unknown encoding
+        pass  # libsbml, which reads with expat too, says what is wrong
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}.") from None
 
 
 def import_libsbml() -> Any:
@@ -97,6 +135,7 @@ def import_libsbml() -> Any:
     return libsbml
 
 
+@ex.shallow()
 def describe(document: Any, source: str) -> Document:
     """The model of a libsbml document; `source` is what messages call it."""
     libsbml = import_libsbml()

@@ -207,6 +207,7 @@ class Evaluation:
         self.system, self.t, self.u, self.p = system, t, u, p
         self.memory: dict[Node, Any] = {}
 
+    @ex.shallow()
     def __call__(self, formula: Node) -> Any:
         return ex.evaluate(formula, self.value, self.rate, self.t, self.memory)
 

@@ -31,6 +31,7 @@ class Clock:
 
     def __init__(self, system: System, fitted: Iterable[str], t0: float = 0.0):
         self.system, self.fitted, self.t0 = system, set(fitted), t0
+        self._lines: dict[Node, Affine | None] = {}  # what is shared is looked at once
 
     def breaks(self) -> list[Any]:
         """Functions (p, end) → times for the conditions that the right-hand side stands on."""
@@ -77,6 +78,11 @@ class Clock:
 
     def _affine(self, formula: Node) -> Affine | None:
         """(a, b) with formula = a t + b, None where it is not of this form."""
+        if formula not in self._lines:
+            self._lines[formula] = self._line(formula)
+        return self._lines[formula]
+
+    def _line(self, formula: Node) -> Affine | None:
         if formula.op == ex.TIME:
             return ex.number(1.0), ZERO
         if not self._names_and_time(formula)[1]:
