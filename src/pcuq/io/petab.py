@@ -29,6 +29,7 @@ from pcuq.io.petab_conditions import (
     has_start,
     what_changes,
 )
+from pcuq.io.petab_formulas import parse
 from pcuq.io.petab_outputs import Output, find_outputs
 from pcuq.io.petab_parameters import as_parameter, nominal_point
 from pcuq.io.petab_tables import Observable, Tables, import_petab
@@ -39,6 +40,10 @@ from pcuq.models.ode import ODEModel
 from pcuq.noise import Gaussian, Laplace, Noise
 from pcuq.parameters import Parameters
 from pcuq.problem import Problem
+
+FORMULAS = (
+    "observableFormula", "noiseFormula", "targetValue", "observableParameters", "noiseParameters",
+)  # fmt: skip
 
 
 @x64
@@ -98,8 +103,15 @@ def read_config(path: Path) -> dict[str, Any]:
     """What the YAML file says."""
     import yaml
 
+    text = read_text(path)
     try:
-        config = yaml.safe_load(read_text(path))
+        # A few aliases of aliases make a tree that no memory holds.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            raise InputError(
+                f"{path.name} uses aliases (*name), which are not supported: write "
+                "out what they stand for."
+            )
+        config = yaml.safe_load(text)
     except InputError:
         raise
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -136,10 +148,10 @@ def _check_files(path: Path, config: dict[str, Any]) -> None:
                 f"the file {name!r}, which {path.name} names in {key}, is empty: a table with a "
                 "row of column names was wanted."
             )
-        if key == "sbml_files" or file.suffix == ".xml":
+        if key in ("sbml_files", "model_files") or file.suffix == ".xml":
             read_sbml(file)
-        elif file.suffix == ".tsv":
-            _check_table(file)
+        else:
+            _check_table(file, formulas=not first)
 
 
 def named_files(config: dict[str, Any]) -> list[tuple[str, str]]:
@@ -181,12 +193,20 @@ def _check_models(source: str, models: Any) -> None:
             )
 
 
-def _check_table(path: Path) -> None:
+def _check_table(path: Path, formulas: bool) -> None:
     """Refuse a column that comes twice, and rows that are longer than the header.
 
-    pandas would give the column another name, and make an index of what it did not expect.
+    pandas would give the column another name, and make an index of what it did not expect. With
+    `formulas`, also those that petab, which reads them itself in version 2, would never end with.
     """
-    rows = csv.reader(io.StringIO(read_text(path)), delimiter="\t")
+    try:
+        rows = csv.reader(io.StringIO(read_text(path)), delimiter="\t")
+        _check_rows(path, rows, formulas)
+    except csv.Error as error:
+        raise InputError(f"{path.name} cannot be read as a table: {error}.") from None
+
+
+def _check_rows(path: Path, rows: Any, formulas: bool) -> None:
     header = next(rows, [])
     for name, count in Counter(header).items():
         if count > 1 and name:
@@ -197,6 +217,10 @@ def _check_table(path: Path) -> None:
                 f"line {rows.line_num} of {path.name} has {len(row)} entries for {len(header)} "
                 "columns: leave as many as there are columns."
             )
+        for name, entry in zip(header, row, strict=False) if formulas else ():
+            for part in entry.split(";") if name in FORMULAS else ():
+                if part.strip():
+                    parse(part, f"{name} in line {rows.line_num} of {path.name}")
 
 
 def _model(
