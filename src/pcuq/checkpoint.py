@@ -13,6 +13,7 @@ import hashlib
 import io
 import re
 import shutil
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,6 +84,10 @@ class FitCheckpoint:
         """What was found before sampling, if that had come to its end."""
         path = self.folder / CHOSEN
         return _read(path) if path.is_file() else None
+
+    def damaged(self) -> InputError:
+        """What to say where its hashes are right, and its numbers cannot be this fit's."""
+        return InputError(f"the checkpoint in {self.folder} is damaged or no checkpoint: {ANEW}")
 
     def keep_chosen(self, found: dict[str, np.ndarray]) -> None:
         """Keep what was found before sampling."""
@@ -202,6 +207,9 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise damaged
     try:
         with np.load(io.BytesIO(packed), allow_pickle=False) as arrays:
+            # We compress nothing: what would be larger in memory than in the file is not ours.
+            if any(part.compress_type != zipfile.ZIP_STORED for part in arrays.zip.infolist()):
+                raise damaged
             return {name: arrays[name] for name in arrays.files}
     except Exception:  # made to look whole: zipfile, zlib and numpy each have errors of their own
         raise damaged from None

@@ -117,8 +117,9 @@ def fit(
     representatives = _representatives(problem, start, settings, starts)
     tolerance = mesh_tolerance
     if found is not None:
-        starts, representatives = found["starts"], found["representatives"]
-        tolerance = float(found["tolerance"])
+        if first > REFINEMENTS:
+            raise keeper.damaged()
+        starts, representatives, tolerance = _begun(found, starts, keeper)
     clock["start"] = time.perf_counter() - tick
     for attempt in range(first, REFINEMENTS + 1):
         tick = time.perf_counter()
@@ -186,13 +187,33 @@ def _keeper(problem, settings, solver, tolerance, folder, resume) -> FitCheckpoi
 def _calibration(problem: Problem, seed: int, keeper: FitCheckpoint | None, tell) -> Calibration:
     """Found anew, or as it was when the run that goes on began."""
     kept = None if keeper is None else keeper.chosen()
-    if kept is not None:
-        return Calibration.from_dict(json.loads(kept["calibration"].tobytes()))
+    if keeper is not None and kept is not None:
+        try:
+            return Calibration.from_dict(json.loads(kept["calibration"].tobytes()))
+        except (KeyError, TypeError, ValueError, RecursionError):
+            raise keeper.damaged() from None
     found = calibrate(problem, seed=seed, tell=lambda line: tell(f"choosing λ: {line}"))
     if keeper is not None:
         said = json.dumps(found.to_dict()).encode()
         keeper.keep_chosen({"calibration": np.frombuffer(said, dtype=np.uint8)})
     return found
+
+
+def _begun(found, like: np.ndarray, keeper) -> tuple[np.ndarray, np.ndarray, float]:
+    """Where the attempt that goes on began: starts, values for its mesh, tolerance."""
+    names = ("starts", "representatives", "tolerance")
+    try:
+        starts, representatives, tolerance = (np.asarray(found[name], float) for name in names)
+    except (KeyError, TypeError, ValueError):
+        raise keeper.damaged() from None
+    if (
+        starts.shape != like.shape
+        or representatives.ndim != 2
+        or representatives.shape[1] != like.shape[2]
+        or tolerance.shape != ()
+    ):
+        raise keeper.damaged()
+    return starts, representatives, float(tolerance)
 
 
 def _starts(problem: Problem, start: Start, settings: Settings) -> np.ndarray:

@@ -33,6 +33,7 @@ from pcuq.refits import Figures, Refitter
 from pcuq.start import MESH_TOLERANCE, Start
 from pcuq.synthetic import with_synthetic_data
 
+MOST_BYTES = 10**9  # of a file, unpacked
 VERSION = 1  # of the figures: another one cannot be compared
 DATA_SEED = 2**20  # apart from the seeds of runs
 MOST_FAILED = 0.1
@@ -79,6 +80,7 @@ class Null:
 
 
 ARRAYS = ("theta", "outputs", "representatives", "lengthscale")
+SAID = {"regularisation": float, "design": str, "seed": int, "failed": int}
 
 
 def load_null(path: str | Path) -> Null:
@@ -89,6 +91,8 @@ def load_null(path: str | Path) -> Null:
     check_file(path, "file", "leave `null` out to simulate it")
     try:
         with np.load(path, allow_pickle=False) as file:
+            if sum(part.file_size for part in file.zip.infolist()) > MOST_BYTES:
+                raise refused
             said = json.loads(str(file["said"]))
             figures = Figures(**{name: file[f"figure-{name}"] for name in Figures._fields})
             arrays = {name: file[name] for name in ARRAYS}
@@ -96,10 +100,15 @@ def load_null(path: str | Path) -> Null:
         raise refused from error
     if not isinstance(said, dict) or said.pop("version", None) != VERSION:
         raise refused
-    try:
-        return Null(figures=figures, **arrays, **said)
-    except TypeError as error:
-        raise refused from error
+    rows = {array.shape[:1] for array in figures}
+    if (
+        {name: type(value) for name, value in said.items()} != SAID
+        or any(array.dtype.kind != "f" for array in (*figures, *arrays.values()))
+        or len(rows) != 1
+        or () in rows
+    ):
+        raise refused
+    return Null(figures=figures, **arrays, **said)
 
 
 def design_of(problem: Problem) -> str:

@@ -37,7 +37,9 @@ FORMAT = "pcuq-fit-1"
 MARK = b"\npcuq sha256 "
 TRAILER = len(MARK) + hashlib.sha256().digest_size
 GROUPS = ("posterior", "unconstrained_posterior", "sample_stats", "observed_data", "constant_data")
-WORDS = ("method", "status", "problem", "diagnostics", "solver", "seconds", "versions")
+FIGURES = ("diagnostics", "seconds", "versions")  # mappings, as JSON
+WORDS = ("method", "status", "problem", "solver", *FIGURES)
+MOST_PACKED = 1000  # bytes in memory for one in the file, which no honest compression exceeds
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,12 +158,17 @@ def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
     if trailer.startswith(MARK) and trailer != _trailer(whole[:-TRAILER]):
         raise InputError(f"{path} is damaged: it is not what was written. Fit again, or copy it.")
     try:
-        tree = xr.load_datatree(path, engine="h5netcdf")
+        with xr.open_datatree(path, engine="h5netcdf", phony_dims="access") as tree:
+            # HDF5 needs no bytes at all for an array of any size that nothing was written into.
+            if sum(part.dataset.nbytes for part in tree.subtree) > MOST_PACKED * len(whole):
+                raise ValueError("it holds arrays that are far larger than the file")
+            tree.load()
     except Exception as error:
         said = " ".join(str(error).split()).rstrip(".")
         raise InputError(f"{path} is not a readable netCDF file: {said}.") from error
-    if tree.attrs.get("format") != FORMAT:
-        raise InputError(f"{path} was not written by pcuq (format {tree.attrs.get('format')!r}).")
+    form = tree.attrs.get("format")
+    if not isinstance(form, str) or form != FORMAT:
+        raise InputError(f"{path} was not written by pcuq (format {form!r:.60}).")
     _check_whole(path, tree)
     if problem is not None and problem.fingerprint != tree.attrs["problem"]:
         raise InputError(
@@ -178,8 +185,47 @@ def _check_whole(path: Path, tree: xr.DataTree) -> None:
     """Refuse a tree that lacks what a fit has."""
     missing = [name for name in GROUPS if name not in tree.children]
     missing += [name for name in WORDS if not isinstance(tree.attrs.get(name), str)]
+    missing += [name for name in FIGURES if name not in missing and not _is_mapping(tree, name)]
+    if not isinstance(tree.attrs.get("trusted"), (int, np.integer)):
+        missing.append("trusted")
     if missing:
         raise InputError(f"{path} is no whole fit: it lacks {', '.join(missing)}.")
+    try:
+        fine = _belong_together(tree)
+    except ValueError:  # xarray's, where variables of one group have other dimensions
+        fine = False
+    if not fine:
+        raise InputError(f"{path} is no whole fit: its draws do not belong together.")
+
+
+def _belong_together(tree: xr.DataTree) -> bool:
+    names = list(tree["posterior"].data_vars)
+    groups = [tree[group].dataset for group in ("posterior", "unconstrained_posterior")]
+    sizes = {_sizes(group.get(name)) for group in groups for name in names}
+    stats = tree["sample_stats"].dataset
+    known = [stats[name] for name in stats if str(name).startswith("rhat_systems_")]
+    alike = len(sizes) == 1 and 0 not in sizes.pop()
+    return alike and all(_labels(one) == names for one in known)
+
+
+def _is_mapping(tree: xr.DataTree, name: str) -> bool:
+    try:
+        return isinstance(json.loads(tree.attrs[name]), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _sizes(draws: xr.DataArray | None) -> tuple[int, int]:
+    """How many chains and draws of numbers, (0, 0) where it is not made of these."""
+    if draws is None or draws.dtype.kind != "f" or {*draws.dims} != {"chain", "draw"}:
+        return 0, 0
+    return draws.sizes["chain"], draws.sizes["draw"]
+
+
+def _labels(figures: xr.DataArray) -> list[Any]:
+    """The parameters that some figures belong to."""
+    known = figures.coords.get("parameter")
+    return [] if known is None or figures.dims != ("parameter",) else known.to_numpy().tolist()
 
 
 @x64

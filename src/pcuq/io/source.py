@@ -75,16 +75,17 @@ def source_of(tree: xr.DataTree) -> Source | None:
     if GROUP not in tree.children:
         return None
     group = tree[GROUP]
-    described = json.loads(group.attrs["described"])
-    files = {}
-    if "text" in group:
-        files = {
-            str(name): str(text)
-            for name, text in zip(group["file"].to_numpy(), group["text"].to_numpy(), strict=True)
-        }
-    return Source(
-        group.attrs["kind"], described["main"], described["digest"], files, described["options"]
-    )
+    try:
+        described = json.loads(group.attrs["described"])
+        files = {}
+        if "text" in group:
+            pairs = zip(group["file"].to_numpy(), group["text"].to_numpy(), strict=True)
+            files = {str(name): str(text) for name, text in pairs}
+        kind, main, digest = group.attrs["kind"], described["main"], described["digest"]
+        options = dict(described["options"])
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise InputError("the run file does not say which problem it belongs to.") from None
+    return Source(str(kind), str(main), str(digest), files, options)
 
 
 def rebuild(source: Source) -> Problem:
