@@ -8,12 +8,14 @@ import zipfile
 import h5py
 import made_fits
 import numpy as np
+import petab_text
 import pytest
 
 import pcuq
 from pcuq.checkpoint import FitCheckpoint, _read, _write
+from pcuq.cli.problems import _kept_table
 from pcuq.errors import InputError
-from pcuq.io.source import source_of
+from pcuq.io.source import PETAB, PYTHON, Source, rebuild, source_of
 from pcuq.null import Null, load_null
 from pcuq.refits import Figures
 
@@ -86,6 +88,38 @@ def test_a_run_that_is_not_what_a_fit_saves_is_refused_when_it_is_read(
         change(file)
     with pytest.raises(InputError, match=words):
         pcuq.load(path)
+
+
+@pytest.mark.parametrize(
+    "files", [{"a" * 300: ""}, {"a": "", "a/b": ""}, {"a\0b": ""}, {"a": "\ud800"}, {"../a": ""}]
+)
+def test_a_run_whose_files_cannot_be_written_is_refused(files):
+    with pytest.raises(InputError, match=r"cannot be written|outside the problem's own folder"):
+        rebuild(Source(PETAB, "problem.yaml", "", files))
+
+
+@pytest.mark.parametrize("main", ["problem.yaml", "./problem.yaml", "a/../problem.yaml"])
+@pytest.mark.parametrize("elsewhere", ["/etc/hostname", "../parameters.tsv"])
+def test_a_run_cannot_make_pcuq_read_other_files_by_another_name_for_its_own(main, elsewhere):
+    files = petab_text.V1 | {
+        "problem.yaml": petab_text.V1["problem.yaml"].replace("parameters.tsv", elsewhere)
+    }
+    with pytest.raises(InputError, match="outside the problem's own folder"):
+        rebuild(Source(PETAB, main, "", files))
+
+
+OPTIONS = {"name": "t.csv", "x": "time", "outputs": ["y"], "condition": None, "noise": "1"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "no"}, {"more": 1}, {"outputs": 3}, {"outputs": [3]}, {"x": []}, {"noise": 1}],
+)
+def test_a_run_that_does_not_say_how_its_table_is_read_is_refused(change, tmp_path):
+    files, path = {"t.csv": "time,y\n0,1\n"}, tmp_path / "run.nc"
+    assert _kept_table(path, Source(PYTHON, "m.py", "", files, OPTIONS)).x == "time"
+    with pytest.raises(InputError, match="how its table is to be read"):
+        _kept_table(path, Source(PYTHON, "m.py", "", files, OPTIONS | change))
 
 
 @pytest.mark.parametrize("described", ["[]", "{", "{}", '{"main": 1, "digest": 2, "options": 3}'])

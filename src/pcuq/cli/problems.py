@@ -172,8 +172,21 @@ def _problem_of(
                 "give that one, fit again, or add --even-if-changed if the model is the same."
             )
         if source.options:
-            table = Table(text=source.files[source.options["name"]], **source.options)
+            table = _kept_table(path, source)
     return load_problem(problem, table).problem
+
+
+def _kept_table(path: Path, source: Source) -> Table:
+    """The table that a run carries, with the columns that were used."""
+    try:
+        table = Table(text=source.files[source.options["name"]], **source.options)
+        columns = (table.x, table.condition, *(table.outputs or ()))
+        names = all(name is None or isinstance(name, str) for name in columns)
+        if names and isinstance(table.noise, str):
+            return table
+    except (KeyError, TypeError):
+        pass
+    raise InputError(f"{path} does not say how its table is to be read: fit again.")
 
 
 def read_heldout(path: Path, fit: Fit):

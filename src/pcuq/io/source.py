@@ -95,16 +95,22 @@ def rebuild(source: Source) -> Problem:
     from pcuq.io.petab import from_petab, named_files, read_config
 
     with tempfile.TemporaryDirectory() as folder:
-        for name, text in source.files.items():
-            path = Path(folder) / _inside(name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        main = Path(folder) / _inside(source.main)
-        if source.main in source.files:
-            for _, name in named_files(read_config(main)):  # a run file may come from anywhere
-                if _inside(name) not in source.files:
-                    raise InputError(f"the run file names {name!r}, which it does not hold.")
-        return from_petab(main)
+        held = {_inside(name): text for name, text in source.files.items()}
+        for name, text in held.items():
+            path = Path(folder) / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+            except (OSError, ValueError):
+                raise InputError(
+                    f"the run file holds a file {name!r:.80}, which cannot be written."
+                ) from None
+        main = _inside(source.main)
+        named = () if main not in held else named_files(read_config(Path(folder) / main))
+        for name in (main, *(name for _, name in named)):  # a run file may come from anywhere
+            if _inside(name) not in held:
+                raise InputError(f"the run file names {name!r}, which it does not hold.")
+        return from_petab(Path(folder) / main)
 
 
 def _inside(name: str) -> str:
