@@ -117,9 +117,7 @@ def fit(
     representatives = _representatives(problem, start, settings, starts)
     tolerance = mesh_tolerance
     if found is not None:
-        if first > REFINEMENTS:
-            raise keeper.damaged()
-        starts, representatives, tolerance = _begun(found, starts, keeper)
+        starts, representatives, tolerance = _begun(first, found, starts, keeper)
     clock["start"] = time.perf_counter() - tick
     for attempt in range(first, REFINEMENTS + 1):
         tick = time.perf_counter()
@@ -199,7 +197,7 @@ def _calibration(problem: Problem, seed: int, keeper: FitCheckpoint | None, tell
     return found
 
 
-def _begun(found, like: np.ndarray, keeper) -> tuple[np.ndarray, np.ndarray, float]:
+def _begun(attempt: int, found, like: np.ndarray, keeper) -> tuple[np.ndarray, np.ndarray, float]:
     """Where the attempt that goes on began: starts, values for its mesh, tolerance."""
     names = ("starts", "representatives", "tolerance")
     try:
@@ -207,7 +205,8 @@ def _begun(found, like: np.ndarray, keeper) -> tuple[np.ndarray, np.ndarray, flo
     except (KeyError, TypeError, ValueError):
         raise keeper.damaged() from None
     if (
-        starts.shape != like.shape
+        attempt > REFINEMENTS
+        or starts.shape != like.shape
         or representatives.ndim != 2
         or representatives.shape[1] != like.shape[2]
         or tolerance.shape != ()

@@ -165,10 +165,12 @@ START = {"starts": np.zeros((2, 5, 3)), "representatives": np.zeros((4, 3)), "to
 def test_an_attempt_that_began_elsewhere_is_refused(change, tmp_path):
     begun = importlib.import_module("pcuq.fit")._begun
     keeper = FitCheckpoint(tmp_path, "a run", resume=False)
-    assert begun(START, np.ones((2, 5, 3)), keeper)[2] == 0.1
+    assert begun(0, START, np.ones((2, 5, 3)), keeper)[2] == 0.1
     found = START | change if change else {"starts": START["starts"]}
     with pytest.raises(InputError, match="is damaged"):
-        begun(found, np.ones((2, 5, 3)), keeper)
+        begun(0, found, np.ones((2, 5, 3)), keeper)
+    with pytest.raises(InputError, match="is damaged"):
+        begun(1000, START, np.ones((2, 5, 3)), keeper)
 
 
 def saved_null(path, figures=None, **said):

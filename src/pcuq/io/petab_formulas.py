@@ -67,7 +67,7 @@ def _bounded() -> type:
             return super().visitNumber(ctx)
 
         def visit(self, tree: Any) -> Any:
-            found = super().visit(tree)
+            found: Any = super().visit(tree)
             if getattr(found, "is_Float", False) and abs(found) > LARGEST:
                 raise ValueError(f"it exceeds {LARGEST:g}")
             return found
