@@ -29,6 +29,7 @@ from pcuq.problem import Predictor, Problem
 # match is a small target: half of either misses it for one seed in twenty.
 SURVEYED, STARTS = 4096, 48
 OUTSIDE = 256, 24  # of a simulator outside of JAX, which is dearer
+GIVEN_UP_AFTER = 2048  # draws of which none can be solved
 AT_ONCE = 256
 CLIMBED_TOGETHER = 2
 TEMPERING = (30.0, 10.0, 3.0, 1.0)
@@ -76,12 +77,15 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
         some[0] = problem.nominal
     predictor = problem.predictor(some, mode="forward", tolerance=ASCENT_TOLERANCE)
     survey = Program(_likelihoods_and_priors(problem, predictor))
-    likelihood, prior = side_by_side(survey, surveyed // AT_ONCE, draws)
-    if not np.isfinite(likelihood + prior).any():
-        raise ComputationError(
-            f"none of {surveyed} prior draws can be solved: check the model's right-hand side "
-            "and initial state, or narrow the priors to values at which it can be solved."
-        )
+    found = []
+    for part in np.split(draws, max(1, surveyed // GIVEN_UP_AFTER)):
+        found.append(side_by_side(survey, max(1, len(part) // AT_ONCE), part))
+        if not np.isfinite(sum(found[0])).any():
+            raise ComputationError(
+                f"none of {len(part)} prior draws can be solved: check the model's right-hand side "
+                "and initial state, or narrow the priors to values at which it can be solved."
+            )
+    likelihood, prior = np.concatenate(found, axis=1)
     schedule = np.repeat(TEMPERING, ITERATIONS)
     chosen, factors = [], []
     for factor in (schedule, np.ones_like(schedule)):
