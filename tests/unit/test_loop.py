@@ -140,10 +140,17 @@ def test_rounds_grow_and_the_last_two_are_kept():
     assert numbers(run.theta) == third[1::2] + fourth
     assert (run.thin, run.iterations) == (8, 60)
     assert list(run.info["number"][0]) == list(range(29, 61))
-    pools = [first, first[1::2] + second, second[1::2] + third]
+    # It is asked, and tuned, after each round and half-way through each but the first.
+    pools = [
+        first,
+        first[1::2] + second[:2],
+        first[1::2] + second,
+        second[1::2] + third[:2],
+        second[1::2] + third,
+        third[1::2] + fourth[:2],
+    ]
     assert sampler.tuned == [([0], 1.0), *((pool, 1.0) for pool in pools)]
-    half_way = [first[1::2] + second[:2], second[1::2] + third[:2], third[1::2] + fourth[:2]]
-    assert asked == [pools[0], half_way[0], pools[1], half_way[1], pools[2], half_way[2]]
+    assert asked == pools
 
 
 def test_draws_that_are_enough_are_the_last():

@@ -283,17 +283,16 @@ def known_chains(wider=5, count=12):
     return chains, tuning, state
 
 
-def test_a_sweep_moves_by_one_of_three_lengths_or_jumps():
+def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
     chains, tuning, state = known_chains()
     chance = mixtures.chances(KEY, (12,), 2)
     from_prior = PRIOR.sample(KEY, (12,))
     sweep = jax.jit(chains._sweep)
     at = np.asarray(state.particles.theta)
-    lengths = np.select(
-        [np.asarray(chance.choice) < 1 / 3, np.asarray(chance.choice) < 2 / 3], [2.0, 0.7], 0.2
-    )
+    quarter = np.floor(4 * np.asarray(chance.choice)).astype(int)
+    lengths = np.array([2.0, 0.7, 0.2, 0.05])[quarter]
     s = np.minimum(1.0, lengths * np.exp(-0.5))
-    assert len(np.unique(s)) == 3
+    assert len(np.unique(s)) == 4
     proposals = jax.vmap(mixtures.move, (None, 0, 0, 0, 0))(
         tuning.mixture, chance, at, state.particles.log_parts, s
     )
