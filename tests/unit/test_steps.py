@@ -244,7 +244,8 @@ def test_nuts_of_a_whole_system_draws_from_its_density():
     assert run.info["acceptance"].mean() == pytest.approx(0.8, abs=0.12)
     log_step = run.info["log_step"]
     assert (log_step == log_step[:, :1]).all() and (log_step != -2.0).all()
-    assert (run.info["leapfrog"] >= 1).all() and run.info["leapfrog"].max() > 1
+    # A force that is not that of the density never turns round: 511 steps, and few other draws.
+    assert (run.info["leapfrog"] >= 1).all() and 1 < run.info["leapfrog"].mean() < 30
     assert run.info["divergent"].max() == run.info["failed_proposals"].max() == 0
 
 
@@ -253,6 +254,7 @@ def test_chains_of_nuts_draw_from_their_density():
     assert np.abs(z_of_normal(run.theta)).max() < 4.5
     np.testing.assert_allclose(run.v, run.theta.sum(axis=-1))
     assert run.info["acceptance"].mean() == pytest.approx(0.8, abs=0.12)
+    assert 1 < run.info["leapfrog"].mean() < 30
 
 
 PRIOR = Parameters({name: Parameter("identity", dist.Normal(0, 3)) for name in "ab"})
