@@ -11,7 +11,7 @@ from pcuq.exact import solve_on_grid
 from pcuq.fixed_point import fixed_point
 from pcuq.objective import Objective
 from pcuq.runs import PcuqRuns
-from pcuq.samplers.anchors import find_anchors, tempered
+from pcuq.samplers.anchors import _regular, find_anchors, tempered
 from pcuq.samplers.mixture import ANCHOR_SHARE, fit_mixture, log_density, student_mixture
 from pcuq.start import Start
 
@@ -106,3 +106,10 @@ def test_weights_are_tempered_until_enough_points_have_some(spread):
         np.testing.assert_allclose(weights, np.exp(logs) / np.exp(logs).sum())
     else:
         np.testing.assert_allclose(effective, 0.2 * 400, rtol=1e-3)
+
+
+def test_points_without_width_keep_some_of_the_width_before():
+    before = np.array([[2.0, 0.5], [0.5, 1.0]])
+    np.testing.assert_allclose(_regular(before, before), before)
+    flat = np.diag([3.0, 0.0])
+    assert np.linalg.eigvalsh(_regular(flat, before)).min() > 0.01

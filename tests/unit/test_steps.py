@@ -1,6 +1,7 @@
 """One step of each sampler, by hand, on Gaussian densities; and the laws of their draws."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from pcuq import diagnostics
 from pcuq.objective import Features
 from pcuq.parameters import Parameter, Parameters
 from pcuq.samplers import mixture as mixtures
-from pcuq.samplers import shared
+from pcuq.samplers import nuts, shared
 from pcuq.samplers.base import sample
 from pcuq.samplers.ensemble import TARGET_ACCEPTANCE, ParallelEnsemble
 from pcuq.samplers.flow import Flow
@@ -247,6 +248,22 @@ def test_nuts_of_a_whole_system_draws_from_its_density():
     # A force that is not that of the density never turns round: 511 steps, and few other draws.
     assert (run.info["leapfrog"] >= 1).all() and 1 < run.info["leapfrog"].mean() < 30
     assert run.info["divergent"].max() == run.info["failed_proposals"].max() == 0
+
+
+def test_nuts_adapts_less_and_less_by_the_mean_acceptance():
+    """A trajectory whose acceptance is no number was not accepted."""
+    ok = jnp.array([True, False, True, True])
+    old = nuts.State(
+        None, jnp.zeros((4, 2)), jnp.zeros(4), ok, jnp.asarray(-1.0), jnp.asarray(31.0)
+    )
+    info = SimpleNamespace(
+        acceptance_rate=jnp.array([1.0, jnp.nan, 0.8, 0.6]),
+        is_divergent=jnp.array([False, True, False, False]),
+        num_integration_steps=jnp.array([1, 3, 7, 7]),
+    )
+    new, told = nuts._adapted(old, old, info, TUNING)
+    assert (float(new.age), float(new.log_step)) == (32.0, pytest.approx(-1.0 + (0.6 - 0.8) / 8))
+    np.testing.assert_allclose(told, [0.6, 0.25, 4.5, new.log_step, 0.25])
 
 
 def test_chains_of_nuts_draw_from_their_density():
