@@ -107,6 +107,8 @@ def test_rest_before_the_start_is_told_from_what_is_done():
     )
     with pytest.raises(InputError, match=r"pcuq\.Intervention"):
         split("k=1")
+    with pytest.raises(InputError, match="leave `at` out"):
+        Equilibration([change, Intervention(set={"k": 1.0}, at=0.0)])
 
 
 def test_values_are_taken_from_parameters_and_constants_and_from_nothing_else():

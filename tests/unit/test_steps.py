@@ -140,6 +140,18 @@ def test_where_a_density_is_no_number_its_gradient_is_finite(mode):
     assert bad.gradient[0] == 0 and np.isfinite(bad.gradient).all()
 
 
+def test_forward_mode_serves_a_loop_whose_length_is_not_known():
+    """Such a loop, as of an adaptive solver, cannot be differentiated in reverse."""
+
+    def density(theta):
+        halved = jax.lax.while_loop(lambda x: jnp.max(x) > 1, lambda x: x / 2, theta)
+        return jnp.sum(halved), (theta[0], jnp.asarray(True))
+
+    found = shared.value_and_gradient(density, "forward")(jnp.array([3.0, 1.0]))
+    assert float(found.value) == 1.0
+    np.testing.assert_allclose(found.gradient, [0.25, 0.25])
+
+
 # --- Langevin steps -----------------------------------------------------------------------------
 
 
@@ -264,6 +276,13 @@ def test_nuts_adapts_less_and_less_by_the_mean_acceptance():
     new, told = nuts._adapted(old, old, info, TUNING)
     assert (float(new.age), float(new.log_step)) == (32.0, pytest.approx(-1.0 + (0.6 - 0.8) / 8))
     np.testing.assert_allclose(told, [0.6, 0.25, 4.5, new.log_step, 0.25])
+
+
+def test_a_value_with_its_own_gradient_has_that_gradient():
+    value = nuts._with_own_gradient(lambda z: (jnp.sum(z**3), 7 * z))
+    z = jnp.array([1.0, 2.0])
+    assert float(value(z)) == 9.0
+    np.testing.assert_allclose(jax.grad(lambda z: 2 * value(z))(z), 14 * z)
 
 
 def test_chains_of_nuts_draw_from_their_density():
