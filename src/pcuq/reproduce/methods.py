@@ -46,7 +46,7 @@ class Size:
     erk_pcuq: Run = Run()
     # Longer than the library would stop at: more is asked of it before it may be called wrong.
     erk_bayes: Run = Run(systems=1, warmup=3000, draws=500, thin=8)
-    calibration_sets: int = 3
+    calibration_sets: int = 6
     most_draws: int = 2000  # of a prediction
     # Of the traces, whose lengths should be alike: 5000 iterations, as in the paper.
     trace_run: Run = Run(particles=10, warmup=1000, draws=1000, thin=4)
