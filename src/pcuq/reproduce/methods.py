@@ -53,7 +53,6 @@ class Size:
     trace_particles: tuple[int, ...] = (5, 10, 15)
     chain_sampler: str = "mala"  # of Bayes and MMD-Bayes in the traces, as in the paper
     replicates: int = 20
-    factors: tuple[float, ...] = (0.3, 3.0)  # of λ★, tried on the misspecified replicates
     erk_replicates: int = 10
     settings: tuple[str, ...] = ("main", "alternative")
     outliers: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2)
@@ -91,7 +90,6 @@ TINY = Size(
     trace_particles=(6,),
     chain_sampler="ensemble",
     replicates=2,
-    factors=(3.0,),
     erk_replicates=2,
     settings=("main",),
     outliers=(0.0, 0.2),

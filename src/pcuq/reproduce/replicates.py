@@ -28,7 +28,7 @@ def lotka_volterra_replicates(out: Path, seed: int, size: Size, tell: Tell) -> d
         lam = lams[setting] = star(store, setting, seed, size, tell)
         for case in reversed(CASES):  # the case that the paper is about comes first
             study = _Study(store, setting, case, seed, lam, size, tell)
-            study.ahead(None)
+            study.ahead()
             parts = [study.replicate(r) for r in range(size.replicates)]
             rows = {name: mean_row([part["methods"][name] for part in parts]) for name in METHODS}
             exploded = [part["exploded_paths"] for part in parts]
@@ -38,12 +38,6 @@ def lotka_volterra_replicates(out: Path, seed: int, size: Size, tell: Tell) -> d
                 "exploded_paths_by_set": exploded,
             }
             study.report(rows)
-    # How coverage answers to λ comes last: the paper's λ★ is what counts.
-    for setting, lam in lams.items():
-        study = _Study(store, setting, "misspecified", seed, lam, size, tell)
-        rows = {f"pcuq, {factor:g} λ★": study.at(factor) for factor in size.factors}
-        found[setting]["misspecified"] |= rows
-        study.report(rows)
     return {
         "cases": found,
         "bars": bars(found),
@@ -100,26 +94,9 @@ class _Study(NamedTuple):
 
         return self.store.get(f"lv-{self.setting}-{self.case}-{r:03d}", compute)
 
-    def at(self, factor: float) -> Row:
-        """The means over all data sets by PCUQ at another λ."""
-        self.ahead(factor)
-        return mean_row([self.replicate_at(factor, r) for r in range(self.size.replicates)])
-
-    def replicate_at(self, factor: float, r: int) -> Row:
-        """One data set by PCUQ at another λ."""
-
-        def compute() -> Row:
-            data, problem = made(SEEDS_APART * self.seed + r, self.case, self.setting)
-            fitted, seconds = fit_by("pcuq", problem, factor * self.lam, self.size.pcuq, r)
-            row, _ = score(fitted, seconds, data, self.size)
-            self.tell(line(f"{self.setting}, {self.case}, set {r}, {factor:g} λ★", row))
-            return row
-
-        return self.store.get(f"lv-{self.setting}-{self.case}-{r:03d}-x{factor:g}", compute)
-
-    def ahead(self, factor: float | None) -> None:
+    def ahead(self) -> None:
         """Have all data sets computed by several processes, if there are to be several."""
-        which = (self.store.folder, self.setting, self.case, self.seed, self.lam, self.size, factor)
+        which = (self.store.folder, self.setting, self.case, self.seed, self.lam, self.size)
         each = [(*which, r) for r in range(self.size.replicates)]
         ahead(_part, each, self.size.workers, self.tell)
 
@@ -130,13 +107,12 @@ class _Study(NamedTuple):
 
 
 def _part(
-    folder: Path, setting: str, case: str, seed: int, lam: float, size: Size, factor, r: int
+    folder: Path, setting: str, case: str, seed: int, lam: float, size: Size, r: int
 ) -> list[str]:
     """One data set, in a process of its own."""
     told: list[str] = []
     store = store_of(folder, seed, size)
-    study = _Study(store, setting, case, seed, lam, size, told.append)
-    study.replicate(r) if factor is None else study.replicate_at(factor, r)
+    _Study(store, setting, case, seed, lam, size, told.append).replicate(r)
     return told
 
 
