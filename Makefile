@@ -17,7 +17,7 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile -rs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all lint format docs bench constraints clean
+.PHONY: help install demo test run-tests test-oldest test-newest test-all lint format docs bench constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,10 +36,23 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## Lotka-Volterra, three methods: figures and a report in demo/
 	$(BIN)/pcuq demo --out demo
 
+test: lint run-tests ## lint, then all tests but the slow ones
+
 # Unit tests compile much and compute little: without optimisation they end sooner.
-test: lint ## lint, then all tests but the slow ones
+run-tests: $(STAMP)
 	XLA_FLAGS=--xla_backend_optimization_level=0 $(PYTEST) -m "not slow" tests/unit
 	$(PYTEST) -m "not slow" tests/statistical tests/external
+
+test-oldest: RESOLUTION := lowest-direct
+test-oldest: ## the tests on the lowest versions that pyproject.toml allows
+test-newest: RESOLUTION := highest
+test-newest: ## the tests on the newest versions that there are
+test-oldest test-newest:
+	rm -rf .cache/$@ && $(PYTHON) -m venv .cache/$@
+	.cache/$@/bin/python -m pip install --quiet uv
+	.cache/$@/bin/uv pip install --quiet --python .cache/$@/bin/python \
+		--resolution $(RESOLUTION) -e '.[$(EXTRAS)]'
+	$(MAKE) run-tests BIN=.cache/$@/bin
 
 test-all: lint ## lint, then all tests
 	$(PYTEST)
