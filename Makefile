@@ -17,7 +17,8 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile -rs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test run-tests test-oldest test-newest test-all lint format docs bench constraints clean
+.PHONY: help install demo test run-tests test-oldest test-newest test-all lint format docs bench \
+	constraints clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

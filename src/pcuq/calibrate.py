@@ -40,7 +40,7 @@ from pcuq.start import Start, starting_fit
 from pcuq.sweep import Followed, lams_of, predictor_of, refuse_joint_noise, spread, sweep
 from pcuq.synthetic import with_synthetic_data
 
-REPLICATES = 4  # with three, λ★ of Lotka–Volterra can differ fivefold between seeds
+REPLICATES = 4
 CHAINS, BAYES_ITERATIONS = 50, 200
 SHIFTS = (1.0, 10.0, 100.0)
 MOST_OUTSIDE = 0.05

@@ -27,12 +27,11 @@ from pcuq.problem import Predictor, Problem
 
 # Prior draws that are looked at, and ascents of either kind, which begin at the best of each of as
 # many groups: the best of all are often near the same local optimum. A fit whose phase must match
-# is a small target, and may lie where the prior hardly ever draws: without the evolution one or two
-# ascents in a hundred find it, or none, and with it every sixth at the least.
-SURVEYED, STARTS = 4096, 48
+# is a small target, and may lie where the prior hardly ever draws: without the evolution few
+# ascents find it, or none.
+SURVEYED, STARTS, GENERATIONS = 4096, 48, 20
+OUTSIDE = 256, 24, 0  # of a simulator outside of JAX, which is dearer
 POPULATION, CROSSED = 512, 0.9
-GENERATIONS = 20, 0  # of models, and of simulators outside of JAX, which are dearer
-OUTSIDE = 256, 24  # of a simulator outside of JAX, which is dearer
 GIVEN_UP_AFTER = 2048  # draws of which none can be solved
 AT_ONCE = 256
 CLIMBED_TOGETHER = 2
@@ -71,7 +70,7 @@ def starting_fit(problem: Problem, seed: int = 0) -> Start:
 
 def _starting_fit(problem: Problem, seed: int) -> Start:
     outside = isinstance(problem.model, ExternalModel)
-    surveyed, starts = OUTSIDE if outside else (SURVEYED, STARTS)
+    surveyed, starts, generations = OUTSIDE if outside else (SURVEYED, STARTS, GENERATIONS)
     draws = problem.parameters.draws(jax.random.key(seed), surveyed)
     if problem.nominal is not None:
         draws[0] = problem.nominal
@@ -94,7 +93,7 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
     tempered = likelihood / schedule[0] ** 2 + prior
     chosen = [
         draws[_best_of_groups(tempered, starts)],
-        _bred(survey, draws, likelihood + prior, starts, GENERATIONS[outside], seed),
+        _bred(survey, draws, likelihood + prior, starts, generations, seed),
     ]
     if problem.nominal is not None:
         for points in chosen:
