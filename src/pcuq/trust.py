@@ -8,9 +8,9 @@ from pcuq import diagnostics
 from pcuq.settings import Settings
 
 # R-hat of an ensemble's mean or sd asks for errors that are small beside how much that varies from
-# draw to draw, which is little where particles are many, and which a thin arm of Q can rule. Systems
-# of which each parameter has the same distribution, to what is asked of the exact Q_n below, are as
-# good if that is also what all draws together err by.
+# draw to draw, which is little where particles are many, and which a thin arm of Q can rule. It is
+# as good if each parameter has the same distribution in all systems, to what is asked of the exact
+# Q_n below, and if all draws together err by no more than that.
 GOOD_RHAT, GOOD_APART = 1.05, 0.05
 SETTLED_RHAT, SETTLED_APART = 1.2, 0.15  # halves farther apart are still on their way
 GOOD_ESS = 100

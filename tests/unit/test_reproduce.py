@@ -149,6 +149,14 @@ def test_replicates_resume_where_they_stopped(draws, tmp_path):
     assert "0 parts computed" in again["parts"]
     assert {name.split(".")[0] for name in again["figures"]} == {"replicates", "erk"}
     check_files(tmp_path, again)
+    text = (tmp_path / "README.md").read_text()
+    bars = again["bars"]["main"]
+    assert text.count(": yes") == sum(bars.values()) and text.count(": NO") == 3 - sum(
+        bars.values()
+    )
+    assert f"redrawn: {again['cases']['main']['misspecified']['exploded_paths']}." in text
+    cover = again["cases"]["erk"]["inhibited"]["bayes"]["species"]["RKIPP_RP"]["coverage"]
+    assert f"| RKIPP_RP | {cover['0.5']:.2f} / {cover['0.9']:.2f} |" in text
 
 
 class AtOnce(ThreadPoolExecutor):

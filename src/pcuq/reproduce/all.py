@@ -58,7 +58,9 @@ def check_name(name: str) -> None:
         raise InputError(f"`name` needs one of {', '.join((*EXPERIMENTS, 'all'))}: got {name!r}.")
 
 
-def _study(compute: Experiment, experiment: str, captions, notes: str) -> Experiment:
+def _study(
+    compute: Experiment, experiment: str, captions, notes: str, more=lambda summary: ()
+) -> Experiment:
     """A study of parts, with its summary and README written at the end."""
 
     def run(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
@@ -72,7 +74,7 @@ def _study(compute: Experiment, experiment: str, captions, notes: str) -> Experi
             "seconds": round(time.perf_counter() - began, 1),
         }
         write_json(out / "summary.json", summary)
-        write_readme(out, _flat(summary), captions(summary), [notes])
+        write_readme(out, _flat(summary), captions(summary), [notes, *more(summary)])
         tell(f"{experiment}: {summary['seconds']:.0f} s; {summary['parts']}")
         return summary
 
@@ -112,6 +114,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         "replicates",
         lambda summary: replicates_figures.captions(),
         "Means over data sets, ± the standard error of the mean. λ★ is found once per setting.",
+        replicates_figures.findings,
     ),
     "robustness": _study(
         robustness.robustness,

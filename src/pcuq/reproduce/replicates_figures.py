@@ -1,4 +1,4 @@
-"""Figures of the replicates: every data set as a point, with the mean and its standard error."""
+"""The replicates as figures and sentences: every data set a point, the mean with its error."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from pcuq.plots import NAMES, STYLES
 from pcuq.reproduce.erk_cases import METHODS as ERK_METHODS
+from pcuq.reproduce.erk_figures import species_table
 from pcuq.reproduce.figures import drawing, grid, legend, save, warn_of_means
 from pcuq.reproduce.methods import METHODS
 
@@ -100,3 +101,23 @@ def captions() -> dict[str, str]:
         "erk": "share of the horizon over which the bands contain the truth, by species, over "
         "seeds of the measurement noise: mean with its standard error.",
     }
+
+
+def findings(summary: dict[str, Any]) -> list[str]:
+    """What the means come to: which bars hold, what PCUQ costs, and ERK by species."""
+    found = []
+    for setting, bars in summary["bars"].items():
+        cases = summary["cases"][setting]
+        held = "; ".join(f"{bar}: {'yes' if holds else 'NO'}" for bar, holds in bars.items())
+        right = {m: cases["well-specified"][m]["crps"] for m in ("pcuq", "bayes")}
+        found.append(
+            f"**{setting}**, misspecified: {held}. Where the model is right PCUQ has a CRPS of "
+            f"{right['pcuq']:.3g} and Bayes of {right['bayes']:.3g}. Paths that were redrawn: "
+            f"{cases['misspecified']['exploded_paths']}."
+        )
+    return [
+        *found,
+        summary["rule"],
+        "**ERK**, mean share of the horizon over which the 50 / 90 % bands contain the truth:",
+        species_table(summary["cases"]["erk"]),
+    ]
