@@ -167,7 +167,7 @@ def coverage_figure(cases: dict[str, Any], fits: Fits) -> Figure:
                     facecolor=(*_rgb(style.colour), shade),
                     edgecolor=style.colour,
                     hatch=style.hatch if level == "0.9" else None,
-                    label=f"{NAMES[method]}, {float(level):.0%} band",
+                    label=f"{NAMES[method]}, {100 * float(level):.0f} % band",
                 )
         for level in (0.5, 0.9):
             ax.axhline(level, color="0.4", linewidth=0.7, linestyle=":")

@@ -28,7 +28,8 @@ def write_readme(
 ) -> None:
     """README.md beside the files it is about."""
     parts = [f"# {summary['experiment']}", *notes]
-    parts.append(f"Seed {summary['seed']}; {summary['seconds']:.0f} seconds in all.")
+    told = f"Seed {summary['seed']}; {summary['seconds']:.0f} seconds."
+    parts.append(f"{told} {summary['parts']}." if "parts" in summary else told)
     parts.append("## Figures")
     for name, caption in captions.items():
         parts.append(f"![{name}]({name}.png)\n\n**{name}** (also as PDF): {caption}")

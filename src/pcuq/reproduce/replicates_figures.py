@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from pcuq.plots import NAMES, STYLES
 from pcuq.reproduce.erk_cases import METHODS as ERK_METHODS
 from pcuq.reproduce.erk_figures import species_table
-from pcuq.reproduce.figures import drawing, grid, legend, save, warn_of_means
+from pcuq.reproduce.figures import drawing, few_numbers, grid, legend, save, warn_of_means
 from pcuq.reproduce.methods import METHODS
 
 
@@ -33,6 +33,7 @@ def lotka_volterra_figure(settings: dict[str, Any]) -> Figure:
         strip(axes[1], {m: methods[m]["each"]["coverage"]["0.9"] for m in METHODS}, 0.9)
         strip(axes[2], {m: methods[m]["each"]["crps"] for m in METHODS})
         axes[2].set_xscale("log")
+        few_numbers(axes[2].xaxis)
         for ax, title in zip(axes, ("50 % band covers", "90 % band covers", "CRPS"), strict=True):
             ax.set_title(f"{title}: {setting}, {case}", fontsize=8)
         for ax in axes[:2]:
@@ -81,7 +82,7 @@ def erk_figure(cases: dict[str, Any]) -> Figure:
                     color=style.colour,
                     markerfacecolor=style.colour if filled else "white",
                     capsize=2,
-                    label=f"{NAMES[method]}, {float(level):.0%} band",
+                    label=f"{NAMES[method]}, {100 * float(level):.0f} % band",
                 )
             ax.set_xticks(np.arange(len(species)), list(species), rotation=20, ha="right")
         for level in (0.5, 0.9):

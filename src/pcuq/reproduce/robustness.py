@@ -21,6 +21,7 @@ from pcuq.problem import Problem
 from pcuq.reproduce.cases import SCORED_ON, made, score
 from pcuq.reproduce.figures import (
     drawing,
+    few_numbers,
     grid,
     legend,
     name_of,
@@ -119,6 +120,7 @@ def figure(cases: dict[str, Any], shares: tuple[float, ...]) -> Figure:
         ax.set(title=title, xlabel="share of rows that are grossly wrong")
         if "coverage" not in title:
             ax.set_yscale("log")
+            few_numbers(ax.yaxis)
     legend(made_, panels[0, :1], 5)
     warn_of_means(made_, {f"{k}, {m}": row for k, of in cases.items() for m, row in of.items()})
     return made_

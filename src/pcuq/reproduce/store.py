@@ -23,6 +23,7 @@ class Store:
         self.folder = folder
         self.settings = json.loads(json.dumps(settings))  # as it will be read back
         self.taken = self.made = 0
+        self.elapsed = 0.0  # of all parts, whenever they were computed
         folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, name: str, compute: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -36,16 +37,19 @@ class Store:
                     "differ): give another folder, or remove that one."
                 )
             self.taken += 1
+            self.elapsed += found["elapsed"]
             return found["result"]
         began = time.perf_counter()
         result = compute()
         elapsed = round(time.perf_counter() - began, 1)
         write_json(path, {"settings": self.settings, "elapsed": elapsed, "result": result})
         self.made += 1
+        self.elapsed += elapsed
         return _read(path)["result"]  # as it will be read the next time
 
     def __repr__(self) -> str:
-        return f"{self.made} parts computed, {self.taken} found on disk"
+        counts = f"{self.made} parts computed, {self.taken} found on disk"
+        return f"{counts}, {self.elapsed:.0f} s for all of them"
 
 
 def _read(path: Path) -> dict[str, Any]:
