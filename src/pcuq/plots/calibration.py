@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 
 from pcuq.calibrate import MOST_OUTSIDE, MOST_SPREAD, Calibration
 from pcuq.errors import InputError
-from pcuq.plots.styles import STYLES
+from pcuq.plots.styles import STYLES, few_numbers
 
 
 def plot_calibration(
@@ -47,11 +47,13 @@ def plot_calibration(
         )
         ax.axvline(star, color="black", linewidth=1, linestyle="-.", label=f"λ★ = {star:.2g}")
         ax.set(xscale="log", xlabel="λ")
+        few_numbers(ax.xaxis)
     above, below = axes
     above.axhline(bayes, color=STYLES["bayes"].colour, linestyle=":", label=f"Bayes: {bayes:.2g}")
     above.axhline(floor, color="0.4", linestyle=(0, (1, 2)), label=f"floor: {floor:.2g}")
     above.axhline(MOST_SPREAD * max(bayes, floor), color="black", linewidth=0.8, label="bound")
     above.set(ylabel="spread of θ in the part that fits", yscale="log")
+    few_numbers(above.yaxis)
     below.axhline(MOST_OUTSIDE, color="black", linewidth=0.8, label=f"bound: {MOST_OUTSIDE:.0%}")
     below.set_ylabel("share outside the part that fits")
     for ax in axes:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 
 class Style(NamedTuple):
@@ -66,3 +68,10 @@ def name_of(method: str) -> str:
 def axes_or_new(ax: Axes | None) -> Axes:
     """The given Axes, or those of a new figure."""
     return plt.subplots(figsize=(5, 3.2), layout="constrained")[1] if ax is None else ax
+
+
+def few_numbers(axis: Axis) -> None:
+    """1, 2 and 5 of each decade, in plain figures: what matplotlib writes runs into itself."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FormatStrFormatter("%g"))
+    axis.set_minor_formatter(NullFormatter())

@@ -14,10 +14,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
-from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
 from pcuq.functionals import Prediction
 from pcuq.plots import Style, plot_bands, plot_calibration, styles
@@ -72,13 +70,6 @@ def save(figure: Figure, out: Path, name: str) -> list[str]:
         figure.savefig(out / file, dpi=150)
         figure.set_layout_engine("none")  # panels stay where they are: finding that takes longest
     return names
-
-
-def few_numbers(axis: Axis) -> None:
-    """1, 2 and 5 of each decade, in plain figures: what matplotlib writes runs into itself."""
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(FormatStrFormatter("%g"))
-    axis.set_minor_formatter(NullFormatter())
 
 
 def grid(rows: int, columns: int, width: float = 3.0, height: float = 2.4, **options):

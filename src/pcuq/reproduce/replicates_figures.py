@@ -10,9 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pcuq.plots import NAMES, STYLES
+from pcuq.plots.styles import few_numbers
 from pcuq.reproduce.erk_cases import METHODS as ERK_METHODS
 from pcuq.reproduce.erk_figures import species_table
-from pcuq.reproduce.figures import drawing, few_numbers, grid, legend, save, warn_of_means
+from pcuq.reproduce.figures import drawing, grid, legend, save, warn_of_means
 from pcuq.reproduce.methods import METHODS
 
 

@@ -17,11 +17,11 @@ from matplotlib.figure import Figure
 from scipy.special import logit
 
 from pcuq.noise import StudentT
+from pcuq.plots.styles import few_numbers
 from pcuq.problem import Problem
 from pcuq.reproduce.cases import SCORED_ON, made, score
 from pcuq.reproduce.figures import (
     drawing,
-    few_numbers,
     grid,
     legend,
     name_of,
