@@ -20,7 +20,7 @@ METHODS = ("pcuq", "bayes", "mmd-bayes")
 SAMPLERS = ("ensemble", "mala", "flow", "nuts")
 # Iterations by sampler, where the user leaves them out: (warm-up, draws, thin).
 LENGTHS = {
-    "ensemble": (400, 300, 2),
+    "ensemble": (600, 300, 2),
     "mala": (3000, 500, 10),
     "flow": (3000, 500, 10),
     "nuts": (500, 1000, 1),

@@ -8,11 +8,11 @@ from pcuq import diagnostics
 from pcuq.settings import Settings
 
 # R-hat of an ensemble's mean or sd asks for errors that are small beside how much that varies from
-# draw to draw, which is little where particles are many, and which a thin arm of Q can rule. It is
-# as good if each parameter has the same distribution in all systems, to what is asked of the exact
-# Q_n below, and if all draws together err by no more than that.
+# draw to draw, which is little where particles are many, and which a thin arm of Q can rule. Halves
+# of systems of which each parameter has the same distribution, to what is asked of the exact Q_n
+# below, are as good.
 GOOD_RHAT, GOOD_APART = 1.05, 0.05
-SETTLED_RHAT, SETTLED_APART = 1.2, 0.15  # halves farther apart are still on their way
+SETTLED_RHAT, SETTLED_APART = 1.2, 0.15  # systems farther apart are still on their way
 GOOD_ESS = 100
 # What draws may differ from the exact Q_n by, in sds of the mean and in mass: what the sampler is
 # held to on Lotka–Volterra. Twice the error of the comparison comes on top.
@@ -47,33 +47,22 @@ def _over_systems(theta: np.ndarray) -> float:
 
 
 def _systems_apart(theta: np.ndarray) -> float:
-    """The largest difference between distribution functions of a parameter in two systems.
-
-    Or twice the standard error, over halves of systems, of that of all draws, if that is more.
-    """
-    halves = _below(theta)
-    systems = halves.reshape(-1, 2, *halves.shape[1:]).mean(axis=1)
-    error = np.std(halves, axis=0, ddof=1) / np.sqrt(len(halves))
-    return float(np.max([np.ptp(systems, axis=0), 2 * error]))
-
-
-def _below(theta: np.ndarray) -> np.ndarray:
-    """(2 S, p, 99) distribution functions in halves of systems, at the percentiles of all draws."""
+    """The largest difference between distribution functions of a parameter in halves of systems."""
     systems, draws, _, p = theta.shape
     halves = np.sort(theta[:, draws % 2 :].reshape(2 * systems, -1, p), axis=1)
-    places = np.quantile(halves, np.linspace(0.01, 0.99, 99), axis=(0, 1))
-    below = [
-        [np.searchsorted(half[:, k], places[:, k], side="right") for k in range(p)]
-        for half in halves
-    ]
-    return np.array(below) / halves.shape[1]
+    apart = []
+    for each in np.moveaxis(halves, 2, 0):
+        places = np.quantile(each, np.linspace(0.01, 0.99, 99))
+        below = [np.searchsorted(half, places, side="right") / len(half) for half in each]
+        apart.append(np.ptp(below, axis=0).max())
+    return float(np.max(apart))
 
 
 def settled(settings: Settings, theta: np.ndarray) -> bool:
     """Whether systems (S, T, N, p) have come to where they stay, as far as can be told."""
     if settings.systems < 2 or _over_systems(theta) < SETTLED_RHAT:
         return True
-    return float(np.ptp(_below(theta), axis=0).max()) < SETTLED_APART
+    return _systems_apart(theta) < SETTLED_APART
 
 
 def converged(settings: Settings, theta: np.ndarray) -> bool:
@@ -146,5 +135,5 @@ def verdict(settings, figures, check, share_failed) -> tuple[bool, str]:
         return False, "Do not trust this fit yet: " + "; ".join(doubts) + "." + remark
     told = f"Converged: R-hat {rhat:.3f}, effective sample size {figures['ess_min']:.0f}."
     if not rhat < GOOD_RHAT:
-        told += f" Systems agree within {figures['systems_apart']:.3f} in mass."
+        told += f" Halves of systems agree within {figures['systems_apart']:.3f} in mass."
     return True, told + remark

@@ -96,7 +96,7 @@ def test_every_iteration_is_run_once_and_every_thin_th_is_kept():
 
 def test_the_tuning_is_made_after_each_stage_from_all_but_the_first_third():
     run, sampler = count(warmup=800, chunk=100)
-    ends = [32, 80, 144, 224, 336, 480, 800]
+    ends = [40, 88, 160, 320, 400, 480, 800]
     assert sampler.tuned == [
         ([0], 0.0),
         *((list(range(end // 3 + 1, end + 1)), end / 800) for end in ends),
@@ -111,12 +111,43 @@ def test_the_tuning_is_made_after_each_stage_from_all_but_the_first_third():
         (0, []),
         (1, [1]),
         (69, [69]),
-        (100, [4, 6, 8, 10, 14, 18, 40]),
-        (70, [3, 4, 6, 7, 9, 13, 28]),
+        (100, [5, 6, 9, 20, 10, 10, 40]),
+        (70, [4, 4, 6, 14, 7, 7, 28]),
     ],
 )
 def test_stages_add_up_to_the_warm_up(warmup, lengths):
     assert base._stage_lengths(warmup) == lengths and sum(lengths) == warmup
+
+
+class Annealed(Counting):
+    """Keeps the heats it was given, and the iterations of the hot positions."""
+
+    anneals = True
+
+    def __init__(self):
+        super().__init__()
+        self.heats = []
+
+    def heated(self, tuning, heat, hot):
+        self.heats.append((heat, None if hot is None else [int(n) for n in hot[:, 0, 0, 0]]))
+        return tuning
+
+
+@pytest.mark.parametrize("chunk", [100, 7])
+def test_a_warm_up_in_stages_cools_down_and_keeps_its_hot_positions(chunk):
+    _, sampler = count(Annealed(), warmup=100, chunk=chunk, stages=1, settled=lambda theta: False)
+    hot = list(range(21, 41))
+    assert sampler.heats == [
+        *((heat, None) for heat in (10.0, 6.0, 4.0, 3.0)),
+        *((heat, hot) for heat in (2.0, 1.4, 1.0)),
+        *[(1.0, hot)] * 2,  # the warm-up went on; draws
+    ]
+
+
+@pytest.mark.parametrize("warmup", [0, 69])
+def test_a_warm_up_too_short_for_stages_is_not_heated(warmup):
+    _, sampler = count(Annealed(), warmup=warmup)
+    assert sampler.heats == [(1.0, None)] * (2 if warmup else 1)
 
 
 def test_without_a_warm_up_the_first_tuning_is_the_last():

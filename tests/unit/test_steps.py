@@ -16,7 +16,7 @@ from pcuq.parameters import Parameter, Parameters
 from pcuq.samplers import mixture as mixtures
 from pcuq.samplers import nuts, shared
 from pcuq.samplers.base import sample
-from pcuq.samplers.ensemble import TARGET_ACCEPTANCE, ParallelEnsemble
+from pcuq.samplers.ensemble import TARGET_ACCEPTANCE, Ensemble, ParallelEnsemble
 from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import ParallelMala, log_proposal_ratio, propose
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
@@ -375,6 +375,25 @@ def test_the_default_sampler_adapts_until_the_warm_up_is_over(warmed, adapting):
     tuning = chains.tune(starts(12)[None], np.ones((1, 1, 12)), warmed)
     assert float(tuning.adapting) == adapting and float(tuning.lam) == 1.0
     assert float(chains.shaped_by(starts(12)[None]).adapting) == 1.0
+
+
+def test_a_heated_sampler_has_more_lambda_and_a_share_of_moves_for_hot_positions():
+    objective = SimpleNamespace(problem=SimpleNamespace(parameters=PRIOR))
+    sampler = Ensemble(objective, 0.5)  # pyright: ignore[reportArgumentType]
+    cold = sampler.tune(starts(12)[None], np.ones((1, 1, 12)), 0.5)
+    hot = starts(12)[None] + 5.0
+    points = jnp.asarray(np.random.default_rng(0).normal(2, 3, (20, len(PRIOR))))
+
+    def height(mixture):
+        return np.exp(np.asarray(mixtures.log_density(mixture, points)))
+
+    warm, warmer = sampler.heated(cold, 10.0, None), sampler.heated(cold, 2.0, hot)
+    assert (float(warm.lam), float(warmer.lam)) == (5.0, 1.0)
+    np.testing.assert_allclose(height(warm.mixture), height(cold.mixture))
+    both = 2 / 3 * height(cold.mixture) + 1 / 3 * height(sampler.shaped_by(hot).mixture)
+    np.testing.assert_allclose(height(warmer.mixture), both)
+    shapes = [jax.tree.map(jnp.shape, tuning.mixture) for tuning in (warm, warmer)]
+    assert shapes[0] == shapes[1]  # one program for both
 
 
 def test_chances_of_a_step_are_new_for_each_sweep_and_each_key():

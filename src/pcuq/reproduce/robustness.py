@@ -118,6 +118,7 @@ def figure(cases: dict[str, Any], shares: tuple[float, ...]) -> Figure:
             ax.plot(shares, values, color=style.colour, linestyle=style.line, marker=style.marker,
                     label=name_of(name))  # fmt: skip
         ax.set(title=title, xlabel="share of rows that are grossly wrong")
+        ax.set_xticks(shares, [f"{100 * share:.0f} %" for share in shares])
         if "coverage" not in title:
             ax.set_yscale("log")
             few_numbers(ax.yaxis)

@@ -10,6 +10,9 @@ and step; it knows nothing of systems or keeping draws, and of the warm-up only 
     step(key, state, tuning)               -> State, Info   with a field `failed_proposals`
     draw(state)                            -> Draw
 
+A sampler that `anneals` is also asked for `heated(tuning, heat, hot)`: the warm-up then begins at
+`heat` times the λ that is wanted, and its tuning may use positions of its `hot` stage for good.
+
 The key of an iteration depends on the seed, the iteration's number and the system's alone, so that
 results do not depend on how the run is cut into chunks, or systems are shared out to threads.
 """
@@ -35,8 +38,12 @@ from pcuq._x64 import x64
 from pcuq.checkpoint import ANEW, Checkpoint
 from pcuq.errors import ComputationError, InputError
 
-# Warm-up is cut into stages that grow, and the tuning is made anew after each.
-STAGES = (0.04, 0.06, 0.08, 0.10, 0.14, 0.18, 0.40)
+# Warm-up is cut into stages, and the tuning is made anew after each. Samplers that anneal cool down
+# meanwhile: thin arms of a law are found while they are wide. HOT is the heat whose positions are
+# kept to lead into them.
+STAGES = (0.05, 0.06, 0.09, 0.20, 0.10, 0.10, 0.40)
+HEATS = (10.0, 6.0, 4.0, 3.0, 2.0, 1.4, 1.0)
+HOT = 3.0
 LONGEST_WINDOW = 600  # iterations by which it is told whether a warm-up is over
 CHUNK = 100  # iterations that are run at a stretch
 # Proposals in a row of which none can be solved: then the model, or its simulator, is lost.
@@ -127,8 +134,9 @@ def sample(
     total, further = sum(part.length for part in plan), warmup // 2
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
-    tuning = sampler.tune(starts[None], first_v[None], 0.0 if warmup else 1.0)
     began = time.perf_counter()
+    pool, hot = Draw(starts[None], first_v[None], None), None
+    tuning = _tuned(sampler, pool, 0.0 if warmup else 1.0, plan[0].heat, hot)
     crew.begin(starts, tuning, np.full(systems, float(log_step)))
     records, state = [], []
     if checkpoint is not None and resume:
@@ -152,10 +160,12 @@ def sample(
         (seen if part.warming else kept).append(draw)
         if not part.warming:
             infos.append(info)
+        if part.heat == HOT:
+            hot = draw.theta if hot is None else np.concatenate([hot, draw.theta])
         warmed_up = part.warming and not (plan and plan[0].warming)
         if warmed_up and stages > 0 and not settled(_joined(seen).theta[-_window(warmup) :]):
             stages, warmup, total = stages - 1, warmup + further, total + further
-            plan = _stage(further, chunk) + plan
+            plan = _stage(further, 1.0, chunk) + plan
         half = len(plan) == half_way
         if half and enough(_joined(earlier + kept).theta):
             total -= sum(part.length for part in plan)
@@ -169,7 +179,9 @@ def sample(
         if (part.ends_stage or half or again) and not replayed:
             pool = _later(seen, crew.iteration) if part.warming else _joined(earlier + kept)
             warmed = 1.0 if not part.warming else crew.iteration / warmup
-            crew.begin(draw.theta[-1], sampler.tune(pool.theta, pool.v, warmed), crew.log_steps())
+            heat = plan[0].heat if plan else 1.0
+            tuning = _tuned(sampler, pool, warmed, heat, hot)
+            crew.begin(draw.theta[-1], tuning, crew.log_steps())
         if again:
             earlier, kept, infos = [Draw(*(leaf[1::2] for leaf in _joined(kept)))], [], []
         if replayed and number == len(records):
@@ -200,6 +212,13 @@ def sample(
     )
 
 
+def _tuned(sampler: Sampler, pool: Draw, warmed: float, heat: float, hot: np.ndarray | None):
+    tuning = sampler.tune(pool.theta, pool.v, warmed)
+    if not getattr(sampler, "anneals", False):
+        return tuning
+    return sampler.heated(tuning, heat, hot)  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def _lost(before: int, failed: Float[np.ndarray, "T S"], particles: int) -> int:
     """How many proposals in a row have failed by now; refused where they are too many."""
     fine = np.flatnonzero((failed < 1 - 1e-9).any(axis=1))
@@ -226,19 +245,22 @@ class Part(NamedTuple):
     warming: bool
     ends_stage: bool = False  # the tuning is made anew after it
     thin: int = 1
+    heat: float = 1.0
 
 
 def _plan(warmup: int, draws: int, thin: int, chunk: int) -> list[Part]:
     """All iterations, cut into chunks; draws that are kept come in whole numbers."""
-    plan = [part for length in _stage_lengths(warmup) for part in _stage(length, chunk)]
+    lengths = _stage_lengths(warmup)
+    heats = HEATS if len(lengths) == len(HEATS) else (1.0,) * len(lengths)
+    plan = [part for stage in zip(lengths, heats, strict=True) for part in _stage(*stage, chunk)]
     counts = _parts(draws, max(1, chunk // thin))
     return plan + [Part(count * thin, False, thin=thin) for count in counts]
 
 
-def _stage(length: int, chunk: int) -> list[Part]:
+def _stage(length: int, heat: float, chunk: int) -> list[Part]:
     """A stage of the warm-up, in chunks."""
     lengths = _parts(length, chunk)
-    return [Part(n, True, i == len(lengths) - 1) for i, n in enumerate(lengths)]
+    return [Part(n, True, i == len(lengths) - 1, heat=heat) for i, n in enumerate(lengths)]
 
 
 def _as_record(draw: Draw, info: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -43,6 +43,7 @@ INFLATION = np.array([1.1, 1.1, 1.2, 1.2, 2.0, 4.0])
 DEGREES = 8  # ν: of freedom
 PRIOR_SHARE = 0.15  # w
 ANCHOR_SHARE = 0.05  # of m that stays where it is, whatever the positions
+HOT_SHARE = 1 / 3  # of m that is fitted to positions at a larger λ
 OTHER_POINTS = 4000  # of other particles, by which a number of components is chosen
 NARROWEST = 1e-8  # variance of a component relative to that of all positions
 
@@ -78,7 +79,7 @@ def fit_mixture(
     """
     room = _room(positions.shape[1])
     found = _padded(_fit_some(positions, scale, PARTS, components or room), PARTS * room)
-    return found if anchors is None else _joined(found, anchors)
+    return found if anchors is None else _joined(found, anchors, ANCHOR_SHARE)
 
 
 def number_of_components(thetas: Float[np.ndarray, "T C p"], scale: Float[np.ndarray, " p"]) -> int:
@@ -137,9 +138,18 @@ def _padded(mixture: Mixture, count: int) -> Mixture:
     )
 
 
-def _joined(mixture: Mixture, anchors: Mixture) -> Mixture:
-    weights = mixture.log_weights + math.log1p(-ANCHOR_SHARE)
-    fixed = anchors._replace(log_weights=anchors.log_weights + math.log(ANCHOR_SHARE))
+def with_hot(mixture: Mixture, hot: Mixture | None) -> Mixture:
+    """A share for what was fitted to hot positions, or room for it."""
+    room = PARTS * _room(mixture.centres.shape[1])
+    if hot is None:
+        return _padded(mixture, len(mixture.log_weights) + room)
+    return _joined(mixture, hot, HOT_SHARE)
+
+
+def _joined(mixture: Mixture, other: Mixture, share: float) -> Mixture:
+    """The mixture with a share of the other one."""
+    weights = mixture.log_weights + math.log1p(-share)
+    fixed = other._replace(log_weights=other.log_weights + math.log(share))
     return jax.tree.map(
         lambda a, b: jnp.concatenate([a, b]), mixture._replace(log_weights=weights), fixed
     )
