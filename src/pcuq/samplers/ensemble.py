@@ -19,8 +19,8 @@ derivative of the model is taken. The mixture and the length of local moves chan
 
 The warm-up cools down to λ from ten times that, where Q is wider. A share of the mixture stays
 fitted to positions at three times λ: thin arms of Q, into which no move would otherwise lead, are
-wide there. Without that, particles that began at the best fit were still on their way into the arms
-of ERK after 28,000 iterations, in all systems alike, so that comparing systems told nothing.
+wide there. Without that, particles that began at the best fit entered the arms of ERK over tens of
+thousands of iterations, in all systems alike, so that comparing systems told nothing.
 """
 
 from __future__ import annotations
