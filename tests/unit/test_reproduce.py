@@ -151,10 +151,8 @@ def test_replicates_resume_where_they_stopped(draws, tmp_path):
     assert {name.split(".")[0] for name in again["figures"]} == {"replicates", "erk"}
     check_files(tmp_path, again)
     text = (tmp_path / "README.md").read_text()
-    bars = again["bars"]["main"]
-    assert text.count(": yes") == sum(bars.values()) and text.count(": NO") == 3 - sum(
-        bars.values()
-    )
+    held = sum(again["bars"]["main"].values())
+    assert (text.count(": yes"), text.count(": NO")) == (held, 3 - held)
     assert f"redrawn: {again['cases']['main']['misspecified']['exploded_paths']}." in text
     cover = again["cases"]["erk"]["inhibited"]["bayes"]["species"]["RKIPP_RP"]["coverage"]
     assert f"| RKIPP_RP | {cover['0.5']:.2f} / {cover['0.9']:.2f} |" in text
