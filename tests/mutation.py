@@ -53,6 +53,7 @@ TESTS = {
     "samplers.mixture": ("mixture", "steps"),
     "samplers.ensemble": ("steps", "samplers"),
     "samplers.base": ("loop",),
+    "samplers.plan": ("loop",),
     "samplers.shared": ("steps",),
     "samplers.mala": ("steps", "samplers"),
     "samplers.flow": ("steps", "random_batch"),

@@ -13,7 +13,7 @@ from pcuq.baselines import mmd_bayes
 from pcuq.errors import InputError
 from pcuq.models.choose import METHODS as METHODS_OF_SOLVING
 from pcuq.problem import Problem, check_problem
-from pcuq.samplers.base import CHUNK
+from pcuq.samplers.plan import CHUNK
 
 AUTO = 0.0  # stands for a λ that is still to be found
 METHODS = ("pcuq", "bayes", "mmd-bayes")

@@ -12,7 +12,8 @@ from pcuq.settings import Settings
 # of systems of which each parameter has the same distribution, to what is asked of the exact Q_n
 # below, are as good.
 GOOD_RHAT, GOOD_APART = 1.05, 0.05
-SETTLED_RHAT, SETTLED_APART = 1.2, 0.15  # systems farther apart are still on their way
+SETTLED_RHAT, SETTLED_APART = 1.2, 0.15  # systems farther apart are still on their way,
+BY_CHANCE = 4  # unless it is by no more sds than draws so few differ by chance
 GOOD_ESS = 100
 # What draws may differ from the exact Q_n by, in sds of the mean and in mass: what the sampler is
 # held to on Lotka–Volterra. Twice the error of the comparison comes on top.
@@ -62,7 +63,11 @@ def settled(settings: Settings, theta: np.ndarray) -> bool:
     """Whether systems (S, T, N, p) have come to where they stay, as far as can be told."""
     if settings.systems < 2 or _over_systems(theta) < SETTLED_RHAT:
         return True
-    return _systems_apart(theta) < SETTLED_APART
+    found = convergence(settings, theta)
+    far = SETTLED_APART
+    if found["rhat_paths_max"] < SETTLED_RHAT:  # particles have been about: their number counts
+        far = max(far, BY_CHANCE * 0.5 / np.sqrt(found["ess_min"] / (2 * settings.systems)))
+    return bool(found["systems_apart"] < far)
 
 
 def converged(settings: Settings, theta: np.ndarray) -> bool:

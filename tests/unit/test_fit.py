@@ -16,7 +16,7 @@ import pcuq
 from pcuq.fixed_point import fixed_point
 from pcuq.objective import Objective
 from pcuq.settings import make_settings
-from pcuq.trust import convergence, verdict
+from pcuq.trust import convergence, settled, verdict
 from pcuq.verify import SolverCheck
 
 LAM = 0.02
@@ -154,6 +154,34 @@ def test_how_far_systems_are_apart_is_told_in_mass(change, apart):
     settings = make_settings(location_problem(), "pcuq", LAM, 50, 2, None, None, None, None, 0, 1)
     found = convergence(settings, theta)
     assert found["systems_apart"] == pytest.approx(apart, abs=0.015)
+
+
+def wandering(draws: int, memory: float) -> np.ndarray:
+    """Two systems of fifty standard normal particles each, whose positions are correlated."""
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=(2, draws, 50, 1))
+    for t in range(1, draws):
+        theta[:, t] = memory * theta[:, t - 1] + np.sqrt(1 - memory**2) * theta[:, t]
+    return theta
+
+
+@pytest.mark.parametrize(
+    ("draws", "memory", "shift", "rests"),
+    [
+        (300, 0.99, 0.0, True),  # apart by chance
+        (300, 0.99, 1.5, False),
+        (300, 0.0, 0.2, True),  # apart by too little to matter
+        (300, 0.0, 0.6, False),
+        (20, 0.999, 0.4, False),  # stuck, so that it may be no chance
+    ],
+)
+def test_systems_have_settled_unless_they_are_farther_apart_than_by_chance(
+    draws, memory, shift, rests
+):
+    theta = wandering(draws, memory) + shift * BETWEEN
+    settings = make_settings(location_problem(), "pcuq", LAM, 50, 2, None, None, None, None, 0, 1)
+    assert convergence(settings, theta)["rhat_max"] > 1.2
+    assert settled(settings, theta) == rests
 
 
 def test_what_the_points_cannot_tell_apart_is_no_doubt():

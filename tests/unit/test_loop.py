@@ -12,6 +12,7 @@ import pytest
 from pcuq.errors import ComputationError, InputError
 from pcuq.samplers import base
 from pcuq.samplers.base import Crew, Draw, sample
+from pcuq.samplers.plan import stage_lengths
 
 SYSTEMS, PARTICLES = 2, 3
 APART = 1000.0  # system s counts from s · APART
@@ -116,7 +117,7 @@ def test_the_tuning_is_made_after_each_stage_from_all_but_the_first_third():
     ],
 )
 def test_stages_add_up_to_the_warm_up(warmup, lengths):
-    assert base._stage_lengths(warmup) == lengths and sum(lengths) == warmup
+    assert stage_lengths(warmup) == lengths and sum(lengths) == warmup
 
 
 class Annealed(Counting):

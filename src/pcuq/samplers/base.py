@@ -37,15 +37,9 @@ from pcuq._program import Program
 from pcuq._x64 import x64
 from pcuq.checkpoint import ANEW, Checkpoint
 from pcuq.errors import ComputationError, InputError
+from pcuq.samplers.plan import CHUNK, HOT, make_plan, make_stage
 
-# Warm-up is cut into stages, and the tuning is made anew after each. Samplers that anneal cool down
-# meanwhile: thin arms of a law are found while they are wide. HOT is the heat whose positions are
-# kept to lead into them.
-STAGES = (0.05, 0.06, 0.09, 0.20, 0.10, 0.10, 0.40)
-HEATS = (10.0, 6.0, 4.0, 3.0, 2.0, 1.4, 1.0)
-HOT = 3.0
 LONGEST_WINDOW = 600  # iterations by which it is told whether a warm-up is over
-CHUNK = 100  # iterations that are run at a stretch
 # Proposals in a row of which none can be solved: then the model, or its simulator, is lost.
 LOST = 1000
 INFO = "info-"  # before the names of what happened, which may be those of what was drawn
@@ -130,7 +124,7 @@ def sample(
     """
     systems = len(starts)
     crew = Crew(sampler, systems, seed, max(chunk, thin * 2**rounds))
-    plan = _plan(warmup, draws, thin, chunk)
+    plan = make_plan(warmup, draws, thin, chunk)
     total, further = sum(part.length for part in plan), warmup // 2
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
@@ -165,7 +159,7 @@ def sample(
         warmed_up = part.warming and not (plan and plan[0].warming)
         if warmed_up and stages > 0 and not settled(_joined(seen).theta[-_window(warmup) :]):
             stages, warmup, total = stages - 1, warmup + further, total + further
-            plan = _stage(further, 1.0, chunk) + plan
+            plan = make_stage(further, 1.0, chunk) + plan
         half = len(plan) == half_way
         if half and enough(_joined(earlier + kept).theta):
             total -= sum(part.length for part in plan)
@@ -173,7 +167,7 @@ def sample(
         again = not plan and rounds > 0 and not enough(_joined(earlier + kept).theta)
         if again:
             rounds, thin = rounds - 1, 2 * thin
-            plan = _plan(0, draws, thin, chunk)
+            plan = make_plan(0, draws, thin, chunk)
             half_way = len(plan) // 2
             total += sum(part.length for part in plan)
         if (part.ends_stage or half or again) and not replayed:
@@ -236,31 +230,6 @@ def _lost(before: int, failed: Float[np.ndarray, "T S"], particles: int) -> int:
 def _window(warmup: int) -> int:
     """The later half of a warm-up, or less where that is long."""
     return min(LONGEST_WINDOW, warmup // 2)
-
-
-class Part(NamedTuple):
-    """Some iterations that are run at a stretch."""
-
-    length: int
-    warming: bool
-    ends_stage: bool = False  # the tuning is made anew after it
-    thin: int = 1
-    heat: float = 1.0
-
-
-def _plan(warmup: int, draws: int, thin: int, chunk: int) -> list[Part]:
-    """All iterations, cut into chunks; draws that are kept come in whole numbers."""
-    lengths = _stage_lengths(warmup)
-    heats = HEATS if len(lengths) == len(HEATS) else (1.0,) * len(lengths)
-    plan = [part for stage in zip(lengths, heats, strict=True) for part in _stage(*stage, chunk)]
-    counts = _parts(draws, max(1, chunk // thin))
-    return plan + [Part(count * thin, False, thin=thin) for count in counts]
-
-
-def _stage(length: int, heat: float, chunk: int) -> list[Part]:
-    """A stage of the warm-up, in chunks."""
-    lengths = _parts(length, chunk)
-    return [Part(n, True, i == len(lengths) - 1, heat=heat) for i, n in enumerate(lengths)]
 
 
 def _as_record(draw: Draw, info: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -400,21 +369,6 @@ def _advance(sampler: Sampler, most: int):
         return jax.lax.fori_loop(0, count, body, (state, buffers))
 
     return advance
-
-
-def _stage_lengths(warmup: int) -> list[int]:
-    """Whole numbers that add up to `warmup`; one stage where it is too short to be cut."""
-    ends = np.round(np.cumsum(STAGES) * warmup).astype(int)
-    lengths = np.diff(ends, prepend=0)
-    if warmup < 10 * len(STAGES):
-        return [warmup] if warmup > 0 else []
-    return [int(length) for length in lengths]
-
-
-def _parts(length: int, chunk: int) -> list[int]:
-    """Chunks of one size and the rest."""
-    whole, rest = divmod(length, chunk)
-    return [chunk] * whole + ([rest] if rest else [])
 
 
 def _progress(iteration: int, total: int, warming_up: bool, info, draw: Draw) -> Progress:
