@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -48,20 +49,16 @@ def external_data() -> Path:
     return folder
 
 
-def kernel(problem: pcuq.Problem, options: argparse.Namespace) -> pcuq.GaussianKernel:
-    """The problem's kernel with what the options change of it."""
+def with_kernel(problem: pcuq.Problem, options: argparse.Namespace) -> pcuq.Problem:
+    """The problem as it is fitted: with what the options change of its kernel."""
     from pcuq.kernel_scale import default_lengthscale
 
-    width = None
+    changes: dict = {}
+    if options.combine is not None:
+        changes["combine"] = options.combine
     if options.width != 1.0:
-        width = options.width * default_lengthscale(problem)
-    return pcuq.GaussianKernel(width, combine=options.combine or problem.kernel.combine)
-
-
-def with_kernel(problem: pcuq.Problem, options: argparse.Namespace) -> pcuq.Problem:
-    """The problem as it is fitted."""
-    changed = kernel(problem, options)
-    return pcuq.Problem(problem.model, problem.data, changed, problem.conditions, problem.nominal)
+        changes["lengthscale_y"] = options.width * default_lengthscale(problem)
+    return replace(problem, kernel=replace(problem.kernel, **changes))
 
 
 def study(name: str, problem: pcuq.Problem, heldout: dict[str, pcuq.Problem], options) -> dict:

@@ -36,18 +36,27 @@ def pytest_runtest_protocol(item):
         return (yield)
 
 
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
     """Mark what stands in tests/external and tests/statistical by its folder.
 
-    And mark as slow the cases of a test that it does not name as its `quick` ones.
+    And mark as slow the cases of a test that it does not name as its `quick` ones; each name must
+    be that of a case, or the test would be slow without anyone having meant it.
     """
+    unknown: dict[str, set[str]] = {}
     for item in items:
         folder = item.path.relative_to(ROOT / "tests").parts[0]
         if folder in ("external", "statistical"):
             item.add_marker(folder)
         for marker in item.iter_markers("quick"):
+            whole = item.nodeid.partition("[")[0]
+            unknown.setdefault(whole, set(marker.args)).discard(item.callspec.id)
             if item.callspec.id not in marker.args:
                 item.add_marker("slow")
+    if not any("::" in argument for argument in config.args):
+        wrong = [f"{whole}: {sorted(names)}" for whole, names in unknown.items() if names]
+        if wrong:
+            raise pytest.UsageError("`quick` names cases that there are not: " + "; ".join(wrong))
 
 
 @pytest.fixture(scope="session")

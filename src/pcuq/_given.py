@@ -34,7 +34,7 @@ def check_seed(seed: Any) -> int:
 def finite_number(name: str, value: Any) -> float:
     """A float that is neither infinite nor NaN."""
     try:
-        number = float(value)
+        number = np.nan if isinstance(value, (str, bytes)) else float(value)
     except (TypeError, ValueError):
         number = np.nan
     if not np.isfinite(number):

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from pcuq._files import finite
 from pcuq._given import check_regularisation
 from pcuq._x64 import x64
 from pcuq.baselines import bayes, mmd_bayes
@@ -72,11 +73,12 @@ def fit(
 
     `method`: "pcuq", "bayes" or "mmd-bayes". `regularisation`: λ of ½ MMD² + λ KL, or "auto" for
     the λ★ of `pcuq.calibrate`, which costs a few fits. `particles` N in each of `systems`
-    independent systems (of the others, four chains by "nuts" and N by "ensemble"). `sampler`:
-    "ensemble" (the default of PCUQ), "mala", "flow" or "nuts" (the default of the others).
-    `warmup`, `draws`, `thin`: iterations before any is kept, kept ones, and one kept out of how
-    many; left out, they grow until the run has converged. `beta`: that of MMD-Bayes, "matched" for
-    1/(2λ), "paper" or inf for the limit. `solver`: "auto", "mesh", "explicit" or "implicit".
+    independent systems (of the others, four chains by "nuts" and N by "ensemble" or "mala").
+    `sampler`: "ensemble" (the default of PCUQ), "mala", "flow" (that of joint noise) or "nuts" (the
+    default of the others). `warmup`, `draws`, `thin`: iterations before any is kept, kept ones, and
+    one kept out of how many; without `warmup` and `draws` they grow until the run has converged.
+    `beta`: that of MMD-Bayes, "matched" for 1/(2λ), "paper" or inf for the limit. `solver`: "auto",
+    "mesh", "explicit" or "implicit".
     `progress` is told after each chunk and never changes the result; one that has a function
     `stage` is told in words of what comes before and after. `checkpoint`: a folder in which every
     chunk is kept, from which `resume` goes on. For many particles: `pair_batch`, how many others,
@@ -148,7 +150,7 @@ def fit(
         v_data = v_pooled if method == "pcuq" else objective.data_terms_of_many(pooled)
         tell("checking the solver's error")
         tick = time.perf_counter()
-        lam = settings.lam or _bayes_lam(objective)
+        lam = settings.lam or _lam_of(settings, objective)
         check = check_solver(objective, lam, pooled, v_data, _pool(run.failed[..., None])[:, 0])
         clock["verification"] = time.perf_counter() - tick
         if check.good or attempt == REFINEMENTS or _is_adaptive(predictor):
@@ -300,8 +302,10 @@ def _run(
     )
 
 
-def _bayes_lam(objective: Objective) -> float:
+def _lam_of(settings: Settings, objective: Objective) -> float:
     """A λ in which an error of the data term can be stated where the method has none."""
+    if settings.method == "mmd-bayes":
+        return 1.0 / (2.0 * settings.beta)
     return 1.0 / objective.problem.data.n**2
 
 
@@ -409,7 +413,7 @@ def _attributes(
         "regularisation": math.nan if settings.lam is None else settings.lam,
         "beta": settings.beta,
         "seed": settings.seed,
-        "settings": json.dumps(settings._asdict()),
+        "settings": json.dumps(finite(settings._asdict())),
         "calibration": json.dumps(None if calibration is None else calibration.to_dict()),
         "lengthscale_y": [float(x) for x in objective.lengthscale],
         "solver": json.dumps(objective.predictor.describe()),

@@ -29,7 +29,7 @@ from pcuq.result import Fit
 PRIOR_DRAWS, DATA_DRAWS, CURVE_DRAWS = 1000, 200, 400
 GRID = 81
 MOST_CONDITIONS = 6
-# How far beyond the last datum curves go, as a share of the range of the data.
+# How far beyond the last datum curves go, as a share of how long it is from the start to there.
 BEYOND = 0.25
 
 
@@ -49,9 +49,9 @@ def make_groups(objective: Objective, thetas: np.ndarray, seed: int) -> dict[str
 
 
 def with_predictions(fit: Fit, x: Any = None) -> Fit:
-    """The fit, with curves along `x` for every condition of the data in the group `predictions`.
+    """The fit, with curves along `x` for the first six conditions of the data, in `predictions`.
 
-    By default `x` runs from the start to a quarter of the data's range beyond its end. Unchanged
+    By default `x` runs from the start to the last datum and a quarter of that beyond. Unchanged
     where there is nothing to run along: data without covariates, or with several.
     """
     assert fit.problem is not None

@@ -83,11 +83,8 @@ def log_likelihood_of_outputs(problem: Problem):
             return jnp.where(ok, jnp.sum(data.noise.log_prob(measured, w, s)), -jnp.inf)
         total = 0.0
         for column, noise in enumerate(data.noises):
-            values = w[:, column]
-            if noise.transform != "identity" or noise.discrete:
-                positive = (values > 0) | ~observed[:, column]
-                ok = ok & jnp.all(positive)
-                values = jnp.where(values > 0, values, 1.0)
+            values, fine = noise.measurable(w[:, column])
+            ok = ok & jnp.all(fine | ~observed[:, column])
             known = jnp.where(observed[:, column], measured[:, column], 1.0)
             terms = noise.log_prob(known, values, s[:, column])
             total = total + jnp.sum(jnp.where(observed[:, column], terms, 0.0))
@@ -104,11 +101,7 @@ def predictions(problem: Problem, outputs: Array, ok: Array, theta: Float[Array,
     w = outputs[:, problem.columns]
     on_scale, in_range = [], []
     for column, noise in enumerate(problem.data.noises):
-        values = w[:, column]
-        fine = jnp.ones_like(values, bool)
-        if noise.transform != "identity" or noise.discrete:
-            fine = values > 0
-            values = jnp.where(fine, values, 1.0)
+        values, fine = noise.measurable(w[:, column])
         on_scale.append(noise.forward(values))
         in_range.append(fine)
     w = jnp.stack(on_scale, axis=-1)[at_atoms]

@@ -147,8 +147,9 @@ class MonteCarloObjective(Objective):
         noises = problem.data.noises
         # Joint noise draws all outputs of a row at once, so that all of them are used.
         used = _observed(design, len(noises)) | noises[0].joint
-        positive = np.array([n.transform != "identity" or n.discrete for n in noises])
-        fine = (s > 0) & jnp.isfinite(s) & ((w > 0) | ~positive)
+        values, known = zip(*(n.measurable(w[:, c]) for c, n in enumerate(noises)), strict=True)
+        w = jnp.stack(values, axis=-1)
+        fine = (s > 0) & jnp.isfinite(s) & jnp.stack(known, axis=-1)
         ok = ok & jnp.all(fine | ~used)
         return (jnp.where(ok & fine & used, w, 1.0), jnp.where(ok & fine & used, s, 1.0)), ok
 

@@ -37,6 +37,10 @@ TRANSFORMS: dict[str, tuple[Callable, Callable]] = {
     "log10": (lambda y: jnp.log(y) / math.log(10), lambda z: jnp.exp(z * math.log(10))),
 }
 
+# An output this far below zero, relative to its largest magnitude, is zero but for the solver.
+ROUNDING = 1e-4
+LEAST_COUNT = 1e-10  # a mean of counts that is as good as zero, and has a logarithm
+
 
 @dataclass(frozen=True, eq=False)
 class Noise:
@@ -67,6 +71,18 @@ class Noise:
     def inverse(self, z):
         return TRANSFORMS[self.transform][1](z)
 
+    def measurable(self, w: Array) -> tuple[Array, Array]:
+        """Means w (K, …) as the noise can have them, and whether it can.
+
+        Those of counts may be zero, or below it by the solver's error.
+        """
+        if self.discrete:
+            fine = w >= -ROUNDING * jnp.max(jnp.abs(w), axis=0)
+            return jnp.where(fine, jnp.maximum(w, LEAST_COUNT), 1.0), fine
+        if self.transform != "identity":
+            return jnp.where(w > 0, w, 1.0), w > 0
+        return w, jnp.ones_like(w, bool)
+
     def log_density(self, z, location, s):
         """log density of z = g(y) given g(w) = location; a mass function for counts."""
         raise NotImplementedError
@@ -85,7 +101,7 @@ class Noise:
         raise NotImplementedError
 
     def sd(self, w, s):
-        """Standard deviation of g(y), or its scale where that is infinite: sets ℓ_Y."""
+        """Standard deviation of g(y), or its scale where that may be infinite: sets ℓ_Y."""
         return s
 
 

@@ -24,7 +24,7 @@ from pcuq.errors import ComputationError, InputError
 from pcuq.functionals import Prediction
 from pcuq.interventions import Intervention, parse
 from pcuq.models import mesh
-from pcuq.noise import Noise
+from pcuq.noise import ROUNDING, Noise
 from pcuq.problem import Problem, check_problem
 
 Array = NDArray[np.float64]
@@ -40,8 +40,6 @@ MESH_DIFFERENCE = 3e-3
 ADAPTIVE_TOLERANCE = 1e-6
 # Draws of noise and of the prior from one seed must not be the same numbers.
 NOISE_STREAM, PRIOR_STREAM = 1, 2
-# An output this far below zero, relative to its largest magnitude, is zero but for the solver.
-ROUNDING = 1e-4
 
 
 @x64
@@ -59,7 +57,8 @@ def predict(
     """The trajectories w_θ(x) of all draws `thetas` (S, p), and noisy observations of them.
 
     `x`: covariates in any order, None for data without. `condition`: one of the problem's, None
-    for the model as it is. `do`: interventions on top of it, also as text such as "k6*=0.01".
+    for the model as it is (of a PEtab problem whose conditions say what it is, the only one).
+    `do`: interventions on top of it, also as text such as "k6*=0.01".
     `weights` (S,): of the draws, equal by default. `noise=False` leaves the observations out.
     `max_draws`: from more draws than this, that many are taken at evenly spaced shares of the total
     weight (every fifth of 20,000 equal ones for 4000), and have equal weights; None takes all.
@@ -74,6 +73,7 @@ def predict(
     table = _thetas(problem, thetas)
     share = _weights(weights, len(table))
     changes = _changes(do)
+    condition = problem.meant(condition, (name for one in changes for name in one.set))
     model = problem.model_for(condition)
     model = model.do(changes) if changes else model
     given = len(table)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,7 +34,8 @@ class Problem:
 
     `kernel`: pcuq.GaussianKernel() by default. `conditions`: {label: Intervention, list of them,
     or None for the unchanged model} for the labels in `data.condition`.
-    `nominal`: a θ known beforehand to be sensible, tried as a start.
+    `nominal`: a θ known beforehand to be sensible, tried as a start. `unset`: names that have a
+    value in conditions only.
     """
 
     model: Any
@@ -42,6 +43,7 @@ class Problem:
     kernel: Kernel = None  # pyright: ignore[reportAssignmentType]: None is the default kernel
     conditions: Mapping[str, Any] | None = None
     nominal: Any = None
+    unset: tuple[str, ...] = ()
     points: Points = field(init=False, repr=False)
 
     def __post_init__(self):
@@ -89,7 +91,7 @@ class Problem:
 
     def with_data(self, data: Data) -> Problem:
         """The problem with other data, and all else the same."""
-        return Problem(self.model, data, self.kernel, self.conditions, self.nominal)
+        return replace(self, data=data)
 
     @property
     def parameters(self) -> Parameters:
@@ -115,6 +117,22 @@ class Problem:
     def design(self) -> Design:
         """Data and predictions as weighted pairs."""
         return make_design(self.data, self.kernel, self.points, self.scale.static)
+
+    def meant(self, condition: str | None, given: Iterable[str] = ()) -> str | None:
+        """The condition: where none is named and the model needs one, the only one of the data.
+
+        `given`: names to which an intervention gives a value.
+        """
+        missing = sorted({*self.unset} - {*given})
+        if not missing or (condition is not None and condition in (self.conditions or {})):
+            return condition
+        labels = sorted(set(self.data.condition.tolist()))
+        if condition or len(labels) > 1:
+            raise InputError(
+                f"{', '.join(missing)} {'have' if len(missing) > 1 else 'has'} a value in "
+                f"conditions only: say which condition, one of {labels}."
+            )
+        return labels[0]
 
     def model_for(self, condition: str | None):
         """The model as it is under one experimental condition, "" for rows without a label.

@@ -65,8 +65,7 @@ def select_by_score(problem: Problem, seed: int = 0, tell: Tell = lambda line: N
     objective = Objective(training, predictor, default_lengthscale(training))
     lams = lams_of(float(objective.data_terms_of_many(start.best[None])[0]))
     scores = [
-        _score(training, problem.data, held, followed.theta)
-        for followed in sweep(objective, start, lams, seed)
+        _score(problem, held, followed.theta) for followed in sweep(objective, start, lams, seed)
     ]
     best = int(np.argmin(scores))
     if not np.isfinite(scores[best]):
@@ -100,11 +99,12 @@ def split(data: Data, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return kept, held
 
 
-def _score(problem: Problem, data: Data, held: np.ndarray, thetas: np.ndarray) -> float:
+def _score(problem: Problem, held: np.ndarray, thetas: np.ndarray) -> float:
     """Mean CRPS of noisy predictions over held-out entries, in sds of the output's data.
 
     Of draws that can be solved and measured under each condition; ∞ where none can.
     """
+    data = problem.data
     unit = np.nanstd(data.y, axis=0)
     unit = np.where(unit > 0, unit, 1.0)
     total, entries = 0.0, 0

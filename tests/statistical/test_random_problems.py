@@ -121,7 +121,7 @@ def compared(seed, name):
     return [distance(fit.thetas, law(problem, lam, name)) for law in (exact, wrong)]
 
 
-@pytest.mark.quick("ensemble", "bayes by ensemble", "mmd-bayes")
+@pytest.mark.quick("0-ensemble", "0-bayes by ensemble", "0-mmd-bayes")
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_draws_follow_the_exact_law_of_random_problems(seed, name):

@@ -8,7 +8,7 @@ from pcuq.start import starting_fit
 from pcuq.zoo import lotka_volterra
 
 
-@pytest.mark.quick("2")
+@pytest.mark.quick("2-0")
 @pytest.mark.parametrize(
     ("data", "seed"),
     [(2, 0), (10, 0), (11, 0), (16, 0), (18, 0), (7, 7), (8, 7), (8, 8), (17, 7), (3, 7)],

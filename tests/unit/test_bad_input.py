@@ -463,6 +463,7 @@ CLI = {
     "to go on with nothing": ((*FIT, "--resume", "--out", "new.nc"), "no checkpoint to resume"),
     "to go on and begin anew": ((*FIT, "--resume", "--restart"), "give one of them"),
     "noise without data": ((*FIT, "--noise", "0.1"), "give --data"),
+    "a covariate without data": ((*FIT, "--x", "days"), "give --data"),
     "data for a PEtab problem": (("fit", "not.yaml", "--data", "data.csv", "--noise", "1"),
                                  "leave --data out"),
     "data that are not there": ((*TABLE, "none.csv", "--noise", "1"), "there is no file"),
@@ -700,7 +701,14 @@ def test_a_run_file_cannot_make_pcuq_read_other_files(tmp_path):
 
 
 def test_the_table_is_as_long_as_it_should_be():
-    assert len(PYTHON) + len(CLI) + len(SBML) + len(PETAB) > 250
+    """As docs/reliability.md says."""
+    lengths = len(PYTHON), len(CLI), len(SBML), len(PETAB)
+    page = (Path(__file__).parents[2] / "docs" / "reliability.md").read_text(encoding="utf-8")
+    n = r"(\d+)"
+    words = rf"table of {n} kinds: {n} in Python, {n} on the command\s+line, {n} in SBML and {n}"
+    said = re.search(words, page)
+    assert said is not None
+    assert tuple(map(int, said.groups())) == (sum(lengths), *lengths)
 
 
 @pytest.mark.parametrize("name", ["lambda", "time", "λ", "class", "x", "a b", "a.b"])

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from pcuq import cli, reproduce
-from pcuq.calibrate import Calibration
+from pcuq.calibrate import REPLICATES, Calibration
 
 LINE = """
 import pcuq
@@ -91,6 +91,7 @@ def test_calibrate_prints_the_curves_as_json_and_draws_them(line, tmp_path, know
 def test_calibrate_says_what_bound_it(line, known):
     result = invoke("calibrate", line)
     assert result.exit_code == 0, result.stderr
+    assert known == [(REPLICATES, 0)]  # as a fit with `regularisation="auto"` has them
     assert "λ★ = 4e-05, bound by the spread" in result.stdout
     # The mean share and the median spread, and where Q was still on its way.
     first, *_, last = result.stdout.splitlines()[1:4]

@@ -1,5 +1,6 @@
 """The explorer answers what `predict` answers, and only to this machine."""
 
+import dataclasses
 import socket
 import time
 import urllib.request
@@ -77,6 +78,17 @@ def test_names_and_fits_that_do_not_belong_are_refused(engine):
         Engine(engine.fits, "none")
     with pytest.raises(InputError, match="know their problem"):
         Engine([pcuq.Fit(engine.fits[0].tree)])
+
+
+def test_of_data_that_all_have_conditions_the_only_one_is_explored():
+    labels = {"plain": None, "other": None}
+    data = pcuq.Data([[1.0], [2.0]], [0.0, 1.0], 0.1, condition=["plain", "plain"])
+    problem = pcuq.Problem(growth_problem(("prey",)).model, data, conditions=labels)
+    fit = made_fit(problem, "pcuq", 0.2)
+    assert Engine([fit]).condition == "plain"
+    both = problem.with_data(dataclasses.replace(data, condition=np.array(["plain", "other"])))
+    with pytest.raises(InputError, match=r"say which to explore, one of \['other', 'plain'\]"):
+        Engine([made_fit(both, "pcuq", 0.2)])
 
 
 def test_a_simulator_outside_of_pcuq_is_refused_and_told_what_to_use():
@@ -162,7 +174,8 @@ def test_names_with_markup_are_shown_as_text(watched):
 def test_the_page_is_served_on_loopback_only(served):
     port = int(served.url.rsplit(":", 1)[1].strip("/"))
     others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)}
-    for address in others - {"127.0.0.1", "127.0.1.1"}:
+    # The last is this machine, too, for a server that listens to any address.
+    for address in (others - {"127.0.0.1"}) | {"127.0.0.2"}:
         with pytest.raises(OSError), socket.create_connection((address, port), timeout=2):
             pass
     assert urllib.request.urlopen(served.url, timeout=20).status == 200

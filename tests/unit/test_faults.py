@@ -284,8 +284,7 @@ def test_draws_are_those_of_a_simulator_that_is_far_from_the_data_there(share):
     np.testing.assert_array_equal(raising.thetas, far.thetas)
 
 
-@pytest.mark.quick("after", "at the end")
-@pytest.mark.quick("in warm-up", "at the end")
+@pytest.mark.quick("in warm-up", "after", "at the end")
 @pytest.mark.parametrize(
     ("share", "words"),
     [

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from pcuq.data import Data
 from pcuq.errors import InputError
+from pcuq.likelihood import log_likelihood
+from pcuq.models import FunctionModel
 from pcuq.noise import (
     CustomNoise,
     Gaussian,
@@ -19,6 +22,9 @@ from pcuq.noise import (
     Poisson,
     StudentT,
 )
+from pcuq.objective import Objective
+from pcuq.parameters import Parameter
+from pcuq.problem import Problem
 
 W, S = 2.5, 0.7
 FAMILIES = {
@@ -100,3 +106,28 @@ def test_joint_noise_draws_rows_and_reads_its_density():
 def test_noise_that_makes_no_sense_is_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("noise", "w", "fine"),
+    [
+        (Poisson(), [0.0, 3.0, -1e-5], [True, True, True]),  # by the solver's error below zero
+        (Poisson(), [0.0, 3.0, -0.1], [True, True, False]),
+        (LogNormal(0.1), [0.0, 3.0, 1.0], [False, True, True]),
+        (Gaussian(0.1), [0.0, -3.0, 1.0], [True, True, True]),
+    ],
+)
+def test_means_that_a_noise_cannot_have_are_told(noise, w, fine):
+    means, found = noise.measurable(jnp.asarray(w))
+    np.testing.assert_array_equal(found, fine)
+    np.testing.assert_allclose(means, np.where(fine, w, 1.0), atol=1e-4)
+    assert np.isfinite(noise.log_prob(jnp.array([0.5, 3.0, 1.0]), means, 0.1)).all()
+
+
+def test_a_count_whose_mean_is_zero_is_no_failure():
+    """Cases since the start: none at its time, as is seen."""
+    model = FunctionModel(lambda x, p: [p["rate"] * x], {"rate": Parameter("log")}, ("cases",))
+    problem = Problem(model, Data([0.0, 2.0, 5.0], [0.0, 1.0, 2.0], noise=Poisson()))
+    found = log_likelihood(problem, np.log([2.0]))
+    assert float(found) == pytest.approx(stats.poisson([2, 4]).logpmf([2, 5]).sum())
+    assert float(Objective(problem).data_terms_of_many(np.log([[2.0]]))[0]) > 0.1

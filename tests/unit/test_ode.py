@@ -307,3 +307,15 @@ def test_a_break_is_met_exactly_by_adaptive_steps():
 def test_a_model_that_explodes_says_so():
     with pytest.raises(ComputationError, match="explodes"):
         ODEModel(lambda t, u, p: u**2, {"u": 1.0}, POSITIVE).simulate([2.0])
+
+
+def test_rest_is_refused_where_a_switch_at_a_fitted_time_may_come_later():
+    model = ODEModel(
+        rhs=lambda t, u, p: [jnp.where(t < p["tau"], 1.0, 0.0) - u[0]],
+        initial=[0.0],
+        parameters={"tau": Parameter("log")},
+        outputs=["u"],
+        breaks=[lambda p, end: [p["tau"]]],
+    )
+    with pytest.raises(InputError, match="switches at a time that is fitted"):
+        model.simulate(np.array([0.5, np.inf]), {"tau": 10.0})

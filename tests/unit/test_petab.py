@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import pcuq
 from pcuq import cli
 from pcuq.likelihood import predictions
+from pcuq.predict import predict
 
 
 def load(tmp_path, files=pt.V1, **changes):
@@ -280,6 +281,11 @@ BAD = {
     "nominal out of bounds": (table("parameters", "\t0.8\t", "\t80\t"), "outside its bounds"),
     "bounds reversed": (table("parameters", "0.01\t10\t0.8", "10\t0.01\t0.8"), "needs lowerBound"),
     "wrong scale": (table("parameters", "log10", "log3"), "parameterScale"),
+    "prior beyond numbers": (
+        {"parameters": "parameterId\tparameterScale\tlowerBound\tupperBound\tnominalValue\testimate"
+                       "\tobjectivePriorType\tobjectivePriorParameters\n"
+                       "k1\tlog\t0.01\t10\t0.8\t1\tparameterScaleUniform\t-1000;1000\n"
+                       "k2\tlin\t0\t10\t0.6\t0\t\t\n"}, "'k1' cannot have the numbers"),
     "wrong estimate": (table("parameters", "0.8\t1", "0.8\t7"), "estimate"),
     "wrong bound": (table("parameters", "0.01", "low"), "low"),
     "nothing estimated": (
@@ -329,6 +335,28 @@ BAD = {
     "entities in entities": ({"model": pt.MODEL.replace("<sbml", BOMB + "<sbml").replace(
         "<model", '<model name="&e9;"')}, "not valid SBML"),
 }  # fmt: skip
+
+
+def test_what_only_conditions_say_is_not_made_up(tmp_path):
+    """k2 has no value but in conditions: the only one is taken, or one must be named."""
+    files = {
+        "model": pt.MODEL.replace('id="k2" value="0.6"', 'id="k2"'),
+        "parameters": pt.V1["parameters.tsv"].replace("k2\tlin\t0\t10\t0.6\t1\n", ""),
+    }
+    one = load(tmp_path, conditions="conditionId\tk2\nc0\t0.3\n", **files)
+    found = predict(one, one.nominal[None], [1.0], noise=False)
+    assert found.trajectories[0, 0, 0] == pytest.approx(conversion(1.0, k2=0.3), rel=1e-5)
+    two = load(
+        tmp_path,
+        conditions="conditionId\tk2\nc0\t0.3\nc1\t0.6\n",
+        measurements=pt.V1["measurements.tsv"] + "obs_a\tc1\t1\t0.4\n",
+        **files,
+    )
+    with pytest.raises(pcuq.InputError, match=r"k2 has a value in conditions only.*'c0', 'c1'"):
+        predict(two, two.nominal[None], [1.0])
+    for known in ({"condition": "c1"}, {"do": pcuq.Intervention(set={"k2": 0.6})}):
+        found = predict(two, two.nominal[None], [1.0], noise=False, **known)
+        assert found.trajectories[0, 0, 0] == pytest.approx(conversion(1.0), rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", BAD)

@@ -197,6 +197,18 @@ def test_interventions_stand_side_by_side(fits):
         assert page.count(f", {panel}: bands without noise") == 2
     with pytest.raises(InputError, match="need the problem"):
         report([replace(fit, problem=None) for fit in fits], do=["rate*=0.5"])
+    with pytest.raises(InputError, match="changes nothing"):
+        report(fits, do=[" ; "])
+    with pytest.raises(InputError, match="unknown condition 'none'"):
+        report(fits, do=["rate*=0.5"], condition="none")
+
+
+def test_what_was_held_out_needs_a_model_that_has_it(problem, fits):
+    far = HeldOut(x=np.array([91.7]), y=np.array([[1.0]]), outputs=("nothing",))
+    with pytest.raises(InputError, match="unknown output 'nothing'"):
+        report(fits, heldout=[far])
+    with pytest.raises(InputError, match="predicted by the problem"):
+        report([replace(fit, problem=None) for fit in fits], heldout=[far])
 
 
 def test_a_problem_may_hold_what_was_held_out(problem, fits):

@@ -227,6 +227,24 @@ def test_events_after_the_last_time_come_before_rest(tmp_path):
     np.testing.assert_allclose(found, [1, 4])
 
 
+@pytest.mark.parametrize(
+    ("at", "moved", "doses"), [(2.0, 4.0, [1.0, 4.0]), (0.5, 2.0, [2.0]), (0.5, 0.2, [])]
+)
+def test_an_event_whose_time_is_changed_later_is_due_by_the_time_that_holds_then(
+    tmp_path, at, moved, doses
+):
+    """Before the change by the old time, after it by the new one: by both, or by neither."""
+    text = sb.model(
+        species=sb.species("S1", 0),
+        parameters=sb.parameter("T", 1.0),
+        events=sb.event("dose", "time >= T", {"S1": "S1 + 3"}),
+    )
+    model = load(tmp_path, text).do(pcuq.Intervention(set={"T": moved}, at=at))
+    times = np.array([0.1, 1.5, 3.0, 5.0])
+    wanted = [3.0 * sum(dose <= time for dose in doses) for time in times]
+    np.testing.assert_allclose(model.simulate(times)["S1"], wanted)
+
+
 @pytest.mark.slow
 def test_an_event_that_widens_a_compartment_keeps_amounts(tmp_path):
     place = sb.COMPARTMENT.replace('constant="true"', 'constant="false"')
@@ -333,6 +351,11 @@ PORT = '<comp:listOfPorts><comp:port comp:idRef="S1" comp:id="way_in"/></comp:li
         ("", "not valid SBML"),
         ("<html/>", "not valid SBML"),
         (decay(reactions=sb.reaction("r", "k*X", {"S1": 1})), "names 'X'"),
+        (decay(events=sb.event("e", "time > 1", {"S1": "0"}, delay="X")), "'e' names 'X'"),
+        (
+            decay(functions=sb.function("f", "lambda(x, x)") + sb.function("h", "lambda(x, g(x))")),
+            "the function 'g', which the model does not define: it defines f, h",
+        ),
         (decay(reactions=sb.reaction("r", "g(k)", {"S1": 1})), "the function 'g'"),
         (decay(reactions=sb.reaction("r", "k", {"X": 1})), "reactant 'X'"),
         (decay(parameters=sb.parameter("k", 1) + sb.parameter("k", 2)), "'k' twice"),

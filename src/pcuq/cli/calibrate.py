@@ -26,7 +26,10 @@ def calibrate(
     plot: Annotated[
         Path | None, typer.Option(help="PNG, PDF or SVG of the curves that λ★ comes from.")
     ] = None,
-    replicates: Annotated[int, typer.Option(help="Simulated data sets to average over.")] = 3,
+    replicates: Annotated[
+        int | None,
+        typer.Option(help="Simulated data sets to average over; as `fit` has them."),
+    ] = None,
     score: Annotated[
         bool, typer.Option("--score", help="Also the λ that predicts held-out data best.")
     ] = False,
@@ -40,11 +43,12 @@ def calibrate(
     loaded = load_problem(problem).problem
     say(describe(loaded))
     use_compilation_cache()
+    from pcuq.calibrate import REPLICATES
     from pcuq.calibrate import calibrate as run
     from pcuq.selection import select_by_score
 
     tell = timed()
-    found = run(loaded, replicates=replicates, seed=seed, tell=tell).to_dict()
+    found = run(loaded, replicates=replicates or REPLICATES, seed=seed, tell=tell).to_dict()
     if score:
         found["by_score"] = select_by_score(loaded, seed=seed, tell=tell).to_dict()
     if plot is not None:

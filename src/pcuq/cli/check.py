@@ -13,11 +13,11 @@ from pcuq.cli.files import check_out, print_json, write
 from pcuq.cli.options import number_or_word
 from pcuq.cli.problems import (
     ConditionsOption,
+    CovariateOption,
     DataOption,
     NoiseOption,
     OutputsOption,
     ProblemArgument,
-    TimesOption,
     describe,
     load_problem,
     read_table,
@@ -42,7 +42,7 @@ def check(
         typer.Option(help="File of simulated checks (.npz): read if it is there, else written."),
     ] = None,
     data: DataOption = None,
-    x: TimesOption = "time",
+    x: CovariateOption = None,
     outputs: OutputsOption = None,
     condition: ConditionsOption = None,
     noise: NoiseOption = None,

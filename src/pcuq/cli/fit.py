@@ -17,11 +17,11 @@ from pcuq.cli.files import check_out, print_json, write
 from pcuq.cli.options import number_or_word, parse_times
 from pcuq.cli.problems import (
     ConditionsOption,
+    CovariateOption,
     DataOption,
     NoiseOption,
     OutputsOption,
     ProblemArgument,
-    TimesOption,
     describe,
     load_problem,
     read_table,
@@ -45,7 +45,7 @@ def fit(
         str, typer.Option(help="λ of ½ MMD² + λ KL: larger stays closer to the prior; or auto.")
     ] = "auto",
     data: DataOption = None,
-    x: TimesOption = "time",
+    x: CovariateOption = None,
     outputs: OutputsOption = None,
     condition: ConditionsOption = None,
     noise: NoiseOption = None,
@@ -76,6 +76,8 @@ def fit(
     """Infer a distribution over parameters, and say whether to trust it."""
     check_out(out, (".nc",))
     grid = None if times is None else parse_times(times)
+    lam = number_or_word("regularisation", regularisation, ("auto",))
+    given_beta = number_or_word("beta", beta, ("matched", "paper"))
     kept = _checkpoint(out, resume, restart)
     table = read_table(data, x, outputs, condition, noise)
     say(f"reading {problem}")
@@ -92,8 +94,8 @@ def fit(
             found = run(
                 loaded.problem,
                 method=method,
-                regularisation=number_or_word("regularisation", regularisation, ("auto",)),
-                beta=number_or_word("beta", beta, ("matched", "paper")),
+                regularisation=lam,
+                beta=given_beta,
                 particles=particles,
                 systems=systems,
                 sampler=sampler,
@@ -118,6 +120,7 @@ def fit(
                 "status": found.status,
                 "trusted": found.trusted,
                 "regularisation": found.tree.attrs["regularisation"],
+                "calibration": json.loads(found.tree.attrs["calibration"]),
                 "diagnostics": found.diagnostics,
                 "seconds": json.loads(found.tree.attrs["seconds"]),
                 "parameters": summary.to_dict(orient="index"),

@@ -37,7 +37,9 @@ DataOption = Annotated[
     Path | None,
     typer.Option(help="CSV of measurements, a column per output, for a file with `model`."),
 ]
-TimesOption = Annotated[str, typer.Option(help="Its column of times; empty for none.")]
+CovariateOption = Annotated[
+    str | None, typer.Option(help="Its column of times, `time` by default; empty for none.")
+]
 OutputsOption = Annotated[
     str | None, typer.Option(help="Its columns to use, with commas; by default all outputs.")
 ]
@@ -77,12 +79,14 @@ class Loaded(NamedTuple):
 
 
 def read_table(
-    path: Path | None, x: str, outputs: str | None, condition: str | None, noise: str | None
+    path: Path | None, x: str | None, outputs: str | None, condition: str | None, noise: str | None
 ) -> Table | None:
     """The table that options describe, None where there is none."""
     if path is None:
-        if noise is not None or outputs is not None or condition is not None:
-            raise InputError("--noise, --outputs and --condition describe a table: give --data.")
+        if any(option is not None for option in (noise, outputs, condition, x)):
+            raise InputError(
+                "--noise, --outputs, --condition and --x describe a table: give --data."
+            )
         return None
     from pcuq._given import check_file, read_text
 
@@ -93,7 +97,8 @@ def read_table(
             "or the name of a parameter."
         )
     names = None if outputs is None else [name.strip() for name in outputs.split(",")]
-    return Table(read_text(path), path.name, x or None, names, condition, noise)
+    covariate = "time" if x is None else x or None
+    return Table(read_text(path), path.name, covariate, names, condition, noise)
 
 
 def load_problem(path: Path, table: Table | None = None) -> Loaded:

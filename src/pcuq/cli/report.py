@@ -32,6 +32,9 @@ def report(
             help="Intervention to compare with control; may be repeated. Several at once: a;b."
         ),
     ] = None,
+    condition: Annotated[
+        str | None, typer.Option(help="Of the problem's, under which interventions are made.")
+    ] = None,
     heldout: Annotated[
         Path | None,
         typer.Option(help="What was not fitted: a CSV with the same columns, or a problem file."),
@@ -52,7 +55,8 @@ def report(
     fits = _load(runs, problem, even_if_changed, needed)
     held = read_heldout(heldout, fits[0]) if heldout is not None else ()
     say("drawing")
-    page, found = report_and_figures(fits, held, do or (), title, [path.name for path in runs])
+    names = [path.name for path in runs]
+    page, found = report_and_figures(fits, held, do or (), title, names, condition=condition)
     write(out, lambda path: path.write_text(page, encoding="utf-8"))
     if as_json:
         print_json(found)

@@ -46,4 +46,5 @@ def reproduce(
     summary = run(name, out, seed, Size(workers=workers), tell=timed())
     if as_json:
         print_json(summary)
-    say(f"wrote {out}; begin with README.md")
+    first = "the README.md of each folder" if name == "all" else "README.md"
+    say(f"wrote {out}; begin with {first}")

@@ -51,9 +51,11 @@ class Engine:
         x = self.problem.data.x
         if x is None or x.ndim != 1:
             raise InputError("exploring needs data along one covariate, such as time.")
-        self.condition = condition
-        self.model = self.problem.model_for(condition)
+        self.condition = self._shown(condition)
+        self.model = self.problem.model_for(self.condition)
         finite = x[np.isfinite(x)]
+        if not finite.size:
+            raise InputError("exploring needs data at finite times: these are all at rest.")
         self.start = float(getattr(self.model, "t0", finite.min()))
         self.last = float(finite.max())
         self.end = self.start + FARTHEST * ((self.last - self.start) or 1.0)
@@ -64,6 +66,15 @@ class Engine:
         )
         self.names = (*self.problem.parameters.names, *(() if fixed else self.model.constants))
         self._programs: dict[float | None, object] = {}
+
+    def _shown(self, condition: str) -> str:
+        """The condition, or the only one of data that all have one."""
+        labels = sorted(set(self.problem.data.condition.tolist()))
+        if condition or "" in labels:
+            return condition
+        if len(labels) > 1:
+            raise InputError(f"these data have conditions: say which to explore, one of {labels}.")
+        return labels[0]
 
     @property
     def has_time(self) -> bool:

@@ -92,7 +92,7 @@ def page(engine: Engine) -> Any:
         label="show until",
         start=engine.start + 0.05 * (engine.end - engine.start),
         end=engine.end,
-        value=min(engine.end, 1.25 * engine.last),
+        value=min(engine.end, engine.last + 0.25 * (engine.last - engine.start)),
         width=260,
     )
     begin = panel.widgets.FloatSlider(

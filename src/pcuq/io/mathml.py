@@ -83,6 +83,9 @@ def read_functions(model: Any) -> dict[str, Function]:
     under_way: list[str] = []
 
     class Lazily(dict):
+        def __iter__(self):
+            return iter(definitions)
+
         def __contains__(self, name):
             return name in definitions
 
@@ -138,9 +141,10 @@ def _apply(operation: str, args: list[Node], where: str) -> Node:
         args = [ex.number(2.0), *args]
     fewest, most = ARITY.get(operation, (1, 1))
     if not fewest <= len(args) <= most:
+        several = f"{fewest} or more" if most == MANY else f"{fewest} to {most}"
         raise InputError(
             f"{where} uses {operation!r} with {len(args)} arguments: it takes "
-            f"{fewest if fewest == most else f'{fewest} or more'}."
+            f"{fewest if fewest == most else several}."
         )
     return ex.node(operation, *args)
 

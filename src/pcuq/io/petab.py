@@ -61,7 +61,7 @@ def from_petab(path: str | Path, kernel: Kernel | None = None) -> Problem:
         {n: as_parameter(n, tables.parameters[n]) for n in tables.parameters if n in names}
     )
     outputs = find_outputs(tables)
-    model, system = _model(tables, parameters, outputs)
+    model, system, unset = _model(tables, parameters, outputs)
     return Problem(
         model,
         _data(tables, outputs, system),
@@ -71,6 +71,7 @@ def from_petab(path: str | Path, kernel: Kernel | None = None) -> Problem:
             for name, experiment in tables.experiments.items()
         },
         nominal=nominal_point(tables.parameters, parameters),
+        unset=unset,
     )
 
 
@@ -225,7 +226,8 @@ def _check_rows(path: Path, rows: Any, formulas: bool) -> None:
 
 def _model(
     tables: Tables, parameters: Parameters, outputs: list[Output]
-) -> tuple[ODEModel, System]:
+) -> tuple[ODEModel, System, tuple[str, ...]]:
+    """The model, its equations, and what has a value in conditions only."""
     document, changed = tables.document, what_changes(tables)
     formulas = [f for o in outputs for f in (o.formula, o.noise) if f is not None]
     settings = [value for changes in all_changes(tables) for value in changes.values()]
@@ -251,15 +253,17 @@ def _model(
             f"a condition sets {name!r}, which is neither in the model nor in a formula: add it, "
             "or correct the name."
         )
-    for name in changed:
+    unset = []
+    for name in sorted(changed):
         if name in document.assignments or name in document.reactions:
             raise InputError(f"a condition sets {name!r}, which the model determines by a rule.")
         if name not in parameters and not has_start(document, name):
             check_set_everywhere(name, tables)
+            unset.append(name)
             if name in document.species:
                 document.species[name] = document.species[name]._replace(amount=0.0)
             else:
-                document.parameters[name] = 0.0  # never used: every experiment sets it
+                document.parameters[name] = 0.0  # every experiment sets it
     for output in outputs:
         _check_formula(output.name, output.formula, document.quantities)
         if output.noise is not None:
@@ -276,7 +280,7 @@ def _model(
 
     names = (*(o.name for o in outputs), *map(_scale_name, scales))
     model = build(system, parameters, outputs=names, observe=observe, t0=common_start(tables))
-    return model, system
+    return model, system, tuple(unset)
 
 
 def _check_formula(what: str, formula: Node, known: tuple[str, ...]) -> None:

@@ -27,7 +27,7 @@ def as_parameter(name: str, row: Unknown) -> Parameter:
         prior, prior_on, support = _prior(name, row)
     except InputError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, ArithmeticError) as error:
         said = " ".join(str(error).split())
         raise InputError(
             f"the prior {row.prior} of parameter {name!r} cannot have the numbers "

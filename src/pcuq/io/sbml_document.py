@@ -357,6 +357,7 @@ def _check_names(found: Document) -> None:
         *((f"reaction {k!r}", k, v.rate) for k, v in found.reactions.items()),
         *((f"reaction {k!r}", k, n) for k, v in found.reactions.items() for _, n in v.changes),
         *((f"event {k!r}", None, v.trigger) for k, v in found.events.items()),
+        *((f"event {k!r}", None, v.delay) for k, v in found.events.items() if v.delay),
         *((f"event {k!r}", z, n) for k, v in found.events.items() for z, n in v.assign.items()),
     ]
     for where, target, formula in formulas:

@@ -29,8 +29,8 @@ class ExternalModel:
     data without a covariate, and the outputs are then (1, d). p holds natural parameter values and
     constants by name, and `p.vector` the parameters as an array. An exception, or output that is
     not finite, is that particle's failure, counted by cause in `failures`.
-    `jacobian(x, p)`: (n, d, p), derivatives in natural parameters; differences of relative size
-    `step` stand for it where it is left out. The default sampler takes no derivatives; the best fit
+    `jacobian(x, p)`: (n, d, p), derivatives in natural parameters; differences of `step` prior
+    sds stand for it where it is left out. The default sampler takes no derivatives; the best fit
     that it starts from does, and so do the samplers of Bayes.
     `batch=True`: both are called with arrays (B,) in p, and return (B, n, d) and (B, n, d, p).
     `workers`: that many processes; `simulate` must then be defined at the top of a module, and a

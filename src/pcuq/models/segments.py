@@ -114,6 +114,11 @@ def cut(model: ODEModel, x: np.ndarray) -> tuple[Segment, ...]:
     if len(finite) < len(x):  # whatever happens, it happens before the model is at rest
         last = max([last, *_fixed_times(model, last)])
     breaks, moving = find_breaks(model, last)
+    if moving and len(finite) < len(x):
+        raise InputError(
+            "this model switches at a time that is fitted, and a state of rest is asked for, which "
+            "may come before: give that time as a constant, or finite covariates."
+        )
     jumps = [(jump, _jump_times(model, jump, last)) for jump in model.jumps]
     events = {c.at for c in model.interventions if c.at is not None}
     events |= breaks | {time for _, times in jumps for time in times}
@@ -137,43 +142,55 @@ def _fixed_times(model: ODEModel, last: float) -> list[float]:
     return [*times, *find_breaks(model, last)[0], *jumps]
 
 
-def phases(model: ODEModel, values: dict[str, Any]) -> list[dict[str, Any]]:
-    """p as it is from the start, and after each later change of it."""
+def phases(model: ODEModel, values: dict[str, Any]) -> list[tuple[float, dict[str, Any]]]:
+    """(since when, p): as it is from the start, and after each later change of it."""
     p = {**model.constants, **values}
-    changes = [change for change in model.interventions if change.at is None]
-    changes += sorted((c for c in model.interventions if c.at is not None), key=lambda c: c.at or 0)
-    found = []
-    for i, change in enumerate(changes):
-        u = None if change.at is None else jnp.full(len(model.states), jnp.nan)
+    for change in model.interventions:
+        if change.at is None:
+            p = _change_parameters(p, change, None)
+    found = [(-np.inf, p)]
+    u = jnp.full(len(model.states), jnp.nan)
+    for change in sorted((c for c in model.interventions if c.at is not None), key=_when):
         p = _change_parameters(p, change, u)
-        if change.at is not None or i == len(changes) - 1 or changes[i + 1].at is not None:
-            found.append(p)
-    return found or [p]
+        found.append((_when(change), p))
+    return found
+
+
+def _when(change: Intervention) -> float:
+    return -np.inf if change.at is None else change.at
+
+
+def _unknown(model: ODEModel) -> list[tuple[float, dict[str, Any]]]:
+    """Phases with NaN for what is fitted: a time that comes out NaN depends on it."""
+    return phases(model, dict.fromkeys(model.parameters, np.nan))
 
 
 def find_breaks(model: ODEModel, last: float) -> tuple[set[float], tuple[Callable, ...]]:
     """Times at which to cut, and functions of p for those that move with fitted parameters."""
     fixed = {time for time in model.breaks if not callable(time)}
     moving = []
-    # NaN for what is fitted: a time that comes out NaN depends on it.
-    unknown = phases(model, dict.fromkeys(model.parameters, np.nan))
     for function in filter(callable, model.breaks):
-        found = np.stack([np.atleast_1d(np.asarray(function(p, last))) for p in unknown])
-        fixed |= set(found[np.isfinite(found)].tolist())
-        for i in np.flatnonzero(np.isnan(found).any(axis=0)):
+        times = [np.atleast_1d(np.asarray(function(p, last), float)) for _, p in _unknown(model)]
+        fixed |= {time for some in times for time in some[np.isfinite(some)].tolist()}
+        for i in sorted({i for some in times for i in np.flatnonzero(np.isnan(some))}):
             moving.append(lambda p, f=function, i=i: jnp.atleast_1d(jnp.asarray(f(p, last)))[i])
     return fixed, tuple(moving)
 
 
 def _jump_times(model: ODEModel, jump: Jump, last: float) -> tuple[float, ...]:
-    p = phases(model, dict.fromkeys(model.parameters, np.nan))[0]
-    times = np.atleast_1d(np.asarray(jump.times(p, last), dtype=float))
-    if np.isnan(times).any():
-        raise InputError(
-            "the time of an event depends on a fitted parameter, which is not supported: make "
-            "that parameter a constant."
-        )
-    return tuple(times[(times >= model.t0) & (times <= last)].tolist())
+    """When it is due, by what p is at that time."""
+    found, known = [], _unknown(model)
+    ends = [*(since for since, _ in known[1:]), np.inf]
+    for (since, p), end in zip(known, ends, strict=True):
+        times = np.atleast_1d(np.asarray(jump.times(p, last), dtype=float))
+        if np.isnan(times).any():
+            raise InputError(
+                "the time of an event depends on a fitted parameter, which is not supported: make "
+                "that parameter a constant."
+            )
+        here = (times >= max(since, model.t0)) & (times < end) & (times <= last)
+        found += times[here].tolist()
+    return tuple(found)
 
 
 def walk(

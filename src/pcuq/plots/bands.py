@@ -49,8 +49,9 @@ def plot_fit(
         else:
             label = name_of(fit.method)
             plot_bands(ax, found, output, levels, style, label, noisy, fill=fill)
-        if place == 0 and at_data is not None:
-            column = list(fit.tree["observed_data"]["output"].to_numpy()).index(output)
+        measured = list(fit.tree["observed_data"]["output"].to_numpy())
+        if place == 0 and at_data is not None and output in measured:
+            column = measured.index(output)
             y = fit.tree["observed_data"]["y"].transpose("row", "output").to_numpy()
             x = at_data[0].x
             where = np.full(len(at_data[1]), -0.6) if x is None else x

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pcuq import scores
+from pcuq.errors import InputError
 from pcuq.functionals import Prediction
 from pcuq.groups import stored_at_the_data, stored_curves
 from pcuq.plots.styles import STYLES, Style, name_of, style_of, styles_of
@@ -93,7 +94,12 @@ def labels_of(fits: Sequence[Fit]) -> list[str]:
 
 def predict_together(fits: Sequence[Fit], x, condition: str | None = None, do=None):
     """One prediction per fit, solved at once: what is compiled serves all of them."""
-    problem = next(fit.problem for fit in fits if fit.problem is not None)
+    problem = next((fit.problem for fit in fits if fit.problem is not None), None)
+    if problem is None:
+        raise InputError(
+            "what was held out, or not done, is predicted by the problem: give it with --problem, "
+            "or load the fits with `pcuq.load(path, problem)`."
+        )
     tables = []
     for fit in fits:
         thetas = fit.thetas
@@ -179,7 +185,7 @@ def _with_heldout(found: list[Evidence], case: Case) -> list[Evidence]:
         y = np.asarray(part.y, dtype=float).reshape(len(part.y), -1)
         names = outputs_of(fits[0]) if part.outputs is None else part.outputs
         for i, prediction in enumerate(_predicted(fits, part)):
-            columns = [prediction.outputs.index(name) for name in names]
+            columns = [prediction.column(name) for name in names]
             values = prediction.observations if part.noisy else prediction.trajectories
             assert values is not None
             draws[i].append(values[:, :, columns].reshape(len(values), -1))

@@ -32,23 +32,25 @@ def report(
     title: str = TITLE,
     sources: Sequence[str] = (),
     introduction: str = "",
+    condition: str | None = None,
 ) -> str:
     """One HTML page on one or several fits.
 
     Fits to the same data are compared. `heldout`: measurements that were not fitted, as a problem
     that holds them or as `HeldOut` parts. `do`: interventions to compare with control, as text such
-    as "k6*=0.01@30"; they need fits that know their problem. `sources`: names of files, to show.
+    as "k6*=0.01@30", under a `condition` of the problem; they need fits that know their problem.
+    `sources`: names of files, to show.
     """
-    return report_and_figures(fits, heldout, do, title, sources, introduction)[0]
+    return report_and_figures(fits, heldout, do, title, sources, introduction, condition)[0]
 
 
 @x64
 def report_and_figures(
-    fits, heldout=(), do=(), title=TITLE, sources=(), introduction=""
+    fits, heldout=(), do=(), title=TITLE, sources=(), introduction="", condition=None
 ) -> tuple[str, list[dict[str, Any]]]:
     """The page, and for programs the verdict and the figures of each part of it."""
     with figures.looks():
-        shown = [_section(case, do) for case in _cases(fits, _parts(heldout))]
+        shown = [_section(case, do, condition) for case in _cases(fits, _parts(heldout))]
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
     environment.filters["figure"] = _figure
     environment.filters["percent"] = _percent
@@ -109,7 +111,7 @@ def _parts(heldout: Problem | Sequence[HeldOut]) -> Sequence[HeldOut]:
     return parts
 
 
-def _section(case: Case, do: Sequence[str]) -> dict[str, Any]:
+def _section(case: Case, do: Sequence[str], condition: str | None) -> dict[str, Any]:
     evidence = gather(case)
     pictures, left_out = figures.data_pictures(evidence, case.heldout)
     return {
@@ -125,7 +127,7 @@ def _section(case: Case, do: Sequence[str]) -> dict[str, Any]:
         "pit": figures.pit_pictures(evidence),
         "heldout": case.heldout,
         "noisy": all(part.noisy for part in case.heldout),
-        "interventions": _interventions(evidence, do),
+        "interventions": _interventions(evidence, do, condition),
         "settings": _settings(evidence),
         "commands": [c for one in evidence if (c := one.fit.tree.attrs.get("command"))],
         "tables": [(one.label, _summary(one.fit)) for one in evidence],
@@ -175,7 +177,9 @@ def _summary(fit: Fit) -> list[dict[str, Any]]:
     return [{"name": name, **row} for name, row in table.to_dict(orient="index").items()]
 
 
-def _interventions(evidence: Sequence[Evidence], do: Sequence[str]) -> list[dict[str, Any]]:
+def _interventions(
+    evidence: Sequence[Evidence], do: Sequence[str], condition: str | None
+) -> list[dict[str, Any]]:
     if not do:
         return []
     problem = next((one.fit.problem for one in evidence if one.fit.problem is not None), None)
@@ -185,11 +189,13 @@ def _interventions(evidence: Sequence[Evidence], do: Sequence[str]) -> list[dict
     if grid is None:
         raise InputError("interventions are shown along one covariate, which these data lack.")
     fits = [one.fit for one in evidence]
-    control = predict_together(fits, grid)
+    control = predict_together(fits, grid, condition)
     found = []
     for text in do:
         changes = [part.strip() for part in text.split(";") if part.strip()]
-        treated = predict_together(fits, grid, do=changes)
+        if not changes:
+            raise InputError(f"--do {text!r} changes nothing: write it as in k*=0.5@6.")
+        treated = predict_together(fits, grid, condition, changes)
         words = "; ".join(parse(change).in_words() for change in changes)
         found.append(
             {

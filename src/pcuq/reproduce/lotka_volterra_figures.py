@@ -108,7 +108,8 @@ def traces_figure(cases: dict[str, Case]) -> Figure:
         "bayes-chains": "Bayes: ten chains of MALA",
         "mmd-bayes-matched": "MMD-Bayes, β = 1/(2λ★): ten chains of MALA",
     }
-    last = max(key for key in next(iter(cases.values())).fits if key.startswith("pcuq-N"))
+    sizes = [key for key in next(iter(cases.values())).fits if key.startswith("pcuq-N")]
+    last = max(sizes, key=lambda key: int(key.removeprefix("pcuq-N")))
     with_ten = "pcuq-N10" if "pcuq-N10" in next(iter(cases.values())).fits else last
     columns[with_ten] = f"PCUQ: ensemble of N = {with_ten[6:]}, two systems"
     figure, panels = grid(len(cases), len(columns), 3.6, 2.5)

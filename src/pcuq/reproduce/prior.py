@@ -71,6 +71,8 @@ def prior(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
         files = save(bars(cases), out, "prior")
         if len(drawn) == len(CASES) * len(priors):  # all computed just now
             files += save(predictions_figure(drawn), out, "predictions")
+        else:
+            tell("predictions are drawn by a run that computes all parts: this one found some")
     return {
         "cases": cases,
         "regularisation": lam,

@@ -5,7 +5,7 @@ r"""Where a particle would be if it were alone: a place that jumps must always b
 is the law of one particle that no other repels. Moves follow where particles have been. Where Q
 has only a small part there, and the others lie far away, all particles may have left it once;
 nothing would then lead back, and a check that looks where the draws are would be content. So the
-jump density keeps Student densities with the mean and covariance of `a`, and of the posterior.
+jump density keeps Student densities at the mean of `a` and at the best fit, somewhat wider.
 
 They are found by importance sampling in rounds, which needs no derivative of the model: points of
 a Student density are weighted by (a/t)^τ, τ ≤ 1 as large as leaves enough of them, and give the

@@ -71,7 +71,7 @@ class Run:
     theta: Float[np.ndarray, "S T N p"]
     v: Float[np.ndarray, "S T N"]
     failed: Bool[np.ndarray, "S T N"]
-    info: dict[str, np.ndarray]  # each (S, iterations after warm-up)
+    info: dict[str, np.ndarray]  # each (S, iterations of the last round)
     warmup_theta: Float[np.ndarray, "S W N p"]  # a thinned record of the warm-up
     warmup_failures: Int[np.ndarray, "S N"]  # positions in warm-up that could not be solved
     thin: int  # one iteration was kept out of how many

@@ -289,7 +289,10 @@ class Ensemble:
 
 
 class ParallelEnsemble(Ensemble):
-    """N independent chains by the same moves, for a log density of one θ (see `LogDensity`)."""
+    """N chains by the same moves, for a log density of one θ (see `LogDensity`).
+
+    They do not see each other, but share the points that they may jump to.
+    """
 
     name = "parallel-ensemble"
     anneals = False

@@ -101,10 +101,8 @@ class Plan:
         return found
 
     def methods_for(self, setting: Setting) -> tuple[str, ...]:
-        """Where only λ or the kernel changes, methods that know neither are fitted once."""
-        if setting == Setting(size=setting.size) or "pcuq" not in self.methods:
-            return self.methods
-        return ("pcuq",)
+        """Where λ or the kernel changes PCUQ alone is fitted anew: the study is one of it."""
+        return self.methods if setting == Setting(size=setting.size) else ("pcuq",)
 
     def data_seed(self, replicate: int) -> int:
         """The seed of a replicate's data."""

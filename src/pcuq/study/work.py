@@ -49,7 +49,7 @@ def prepare(said: Said) -> dict[str, Any]:
     if regularisation == "auto":
         regularisation = calibrate(world.problem).regularisation
     prepared = {"anchors": anchors, "regularisation": regularisation, "factors": [1.0]}
-    if len(plan.settings) > 1:
+    if plan.settings != (Setting(),):
         prepared["lengthscale"] = default_lengthscale(world.problem).tolist()
         values = [
             _data_term(plan, world, prepared, setting) for setting in [Setting(), *plan.settings]
