@@ -222,6 +222,8 @@ class NegativeBinomial(Noise):
 class CustomNoise(Noise):
     """A density that the user writes: `log_pdf(y, w, s)`, elementwise and differentiable.
 
+    With a `transform`, y and w are on its scale, in `log_pdf` and in `draw`.
+
     Most of its mass must lie within a few dozen s of w (a few dozen sd for counts, whose sd
     `standard_deviation(w, s)` gives). `draw(key, w, s)` is needed only for noisy predictions;
     without it they are drawn from the density on its quadrature nodes.
@@ -263,7 +265,7 @@ class CustomNoise(Noise):
 
 @dataclass(frozen=True, eq=False)
 class JointNoise(Noise):
-    """Noise that is dependent over outputs: `draw(key, w, s) -> (d,)` for one row.
+    """Noise that is dependent over outputs: `draw(key, w, s) -> (d,)` for one row, in its units.
 
     `log_pdf(y, w, s) -> scalar` is needed for the score-function gradient and for Bayes. With
     `draw` differentiable in w and s, reparametrisation needs nothing else.

@@ -34,6 +34,7 @@ STRICT, LENIENT = 1e-9, 1e-3
 NEARLY_ALL = 0.8
 FLOORS = {"explicit": (0.0,), "implicit": (STRICT, 1e-6, LENIENT)}
 SURVEYORS = "_surveyors"  # where a model keeps them
+MOST_KEPT = 8  # of them: each holds compiled programs
 
 
 class Survey(NamedTuple):
@@ -112,6 +113,8 @@ def surveyor_of(model: ODEModel, x: np.ndarray, most_steps: int | None = None) -
     key = (x.tobytes(), most_steps)
     if key not in known:
         known[key] = Surveyor(model, cut(model, x), most_steps)
+        if len(known) > MOST_KEPT:
+            known.pop(next(iter(known)))
     return known[key]
 
 
