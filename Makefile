@@ -17,7 +17,7 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 PYTEST := $(BIN)/pytest -n 2 --dist loadfile -rs
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test run-tests test-oldest test-newest test-all lint format docs bench \
+.PHONY: help install demo test run-tests test-oldest test-newest coverage test-all lint format docs bench \
 	constraints clean
 
 help: ## list the targets
@@ -54,6 +54,12 @@ test-oldest test-newest:
 	.cache/$@/bin/uv pip install --quiet --python .cache/$@/bin/python \
 		--resolution $(RESOLUTION) -e '.[$(EXTRAS)]'
 	$(MAKE) run-tests BIN=.cache/$@/bin
+
+coverage: $(STAMP) ## lines and branches of src that the tests of `make test` reach
+	rm -f .coverage .coverage.*
+	XLA_FLAGS=--xla_backend_optimization_level=0 $(PYTEST) --cov --cov-report= -m "not slow" tests/unit
+	$(PYTEST) --cov --cov-append --cov-report= -m "not slow" tests/statistical tests/external
+	$(BIN)/coverage report
 
 test-all: lint ## lint, then all tests
 	$(PYTEST)

@@ -202,7 +202,9 @@ def captions(summary: dict[str, Any]) -> dict[str, str]:
     found = {
         "main": "unbound ERK: data and fit in control cells (left), and the prediction under the "
         "MEK inhibitor (right), by Bayes (top) and PCUQ (bottom); bands of 50 % and 90 %, "
-        "predictive mean, truth in black. Under the inhibitor the 50 / 90 % bands contain the "
+        "predictive mean (which a few draws far away can pull out of the band: with outputs that "
+        "combine by a sum, one may miss a species and explain the others), truth in black. Under "
+        "the inhibitor the 50 / 90 % bands contain the "
         f"truth over {erk('bayes')} (Bayes) and {erk('pcuq')} (PCUQ) of the horizon.",
         "bayes": "all eleven species by Bayes, each in control cells and under the inhibitor.",
         "pcuq": "the same by PCUQ.",
