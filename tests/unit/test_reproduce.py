@@ -112,7 +112,7 @@ def test_lotka_volterra_writes_every_figure_and_fit(draws, tmp_path):
             assert pcuq.load(tmp_path / "fits" / f"{case}-{key}.nc").status == rows[key]["status"]
             assert any(case in line and key in line and "R-hat" in line for line in said)
     counted = summary["exploded_paths"]["misspecified"]
-    assert counted == lotka_volterra.data(0, misspecified=True).exploded_paths
+    assert counted == lotka_volterra.simulate(0, misspecified=True).exploded_paths
 
 
 def test_erk_writes_every_figure_and_coverage_by_species(draws, tmp_path):

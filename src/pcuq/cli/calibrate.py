@@ -48,7 +48,8 @@ def calibrate(
     from pcuq.selection import select_by_score
 
     tell = timed()
-    found = run(loaded, replicates=replicates or REPLICATES, seed=seed, tell=tell).to_dict()
+    sets = REPLICATES if replicates is None else replicates
+    found = run(loaded, replicates=sets, seed=seed, tell=tell).to_dict()
     if score:
         found["by_score"] = select_by_score(loaded, seed=seed, tell=tell).to_dict()
     if plot is not None:
