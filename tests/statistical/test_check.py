@@ -110,7 +110,6 @@ def test_short_runs_of_bayes_are_draws_of_the_conjugate_posterior():
     assert abs(draws.mean() - mean) * np.sqrt(precision) < 0.15
 
 
-@pytest.mark.slow
 def test_p_value_counts_the_data_among_the_simulated(checked):
     simulated = checked.null.figures.statistic
     assert len(simulated) == REPLICATES
@@ -119,7 +118,6 @@ def test_p_value_counts_the_data_among_the_simulated(checked):
     assert checked.null.p_value("statistic", -np.inf) == 1.0
 
 
-@pytest.mark.slow
 def test_a_right_model_is_not_rejected_and_a_wrong_one_is(checked, bent):
     assert checked.p_value > 0.05 and not checked.misspecified
     assert checked.verdict.startswith("No sign that the model is wrong")
@@ -128,7 +126,6 @@ def test_a_right_model_is_not_rejected_and_a_wrong_one_is(checked, bent):
     assert "wrong" in bent.verdict and "from" in bent.verdict
 
 
-@pytest.mark.slow
 def test_bands_should_be_wider_where_the_model_is_wrong(bent):
     ratio, low, high = bent.wider["overall"]
     assert 0.8 < low < high < 1.5
@@ -136,7 +133,6 @@ def test_bands_should_be_wider_where_the_model_is_wrong(bent):
     assert bent.wider["y"][0] == pytest.approx(ratio)
 
 
-@pytest.mark.slow
 def test_it_says_where_the_model_fails(bent):
     said = [window for window in bent.to_dict()["windows"] if window["fails"]]
     assert said
@@ -146,7 +142,6 @@ def test_it_says_where_the_model_fails(bent):
     assert worst["end"] < 0.5 and worst["shift"] > 0
 
 
-@pytest.mark.slow
 def test_everything_is_said_as_json(bent):
     said = json.loads(json.dumps(bent.to_dict(), allow_nan=False))
     assert said["p_value"] == bent.p_value and said["verdict"] == bent.verdict
@@ -154,7 +149,6 @@ def test_everything_is_said_as_json(bent):
     assert sum(said["pit"]["counts"]) == 30
 
 
-@pytest.mark.slow
 def test_the_null_is_the_same_when_read_back(checked, bent, tmp_path):
     path = tmp_path / "null.npz"
     checked.null.save(path)
@@ -165,7 +159,6 @@ def test_the_null_is_the_same_when_read_back(checked, bent, tmp_path):
     assert again.statistic == bent.statistic and again.p_value == bent.p_value
 
 
-@pytest.mark.slow
 def test_a_null_of_something_else_is_refused(checked, tmp_path):
     curve = pcuq.FunctionModel(
         lambda x, p: [p["slope"] * x**2],
@@ -207,7 +200,6 @@ def test_residuals_of_log_normal_noise_are_on_the_log_scale():
     np.testing.assert_allclose(found, [[1.0], [np.nan]])
 
 
-@pytest.mark.slow
 def test_figure_names_its_axes_and_marks_what_fails_also_without_colour(bent):
     figure = plot_check(bent)
     labels = [axes.get_xlabel() + axes.get_ylabel() for axes in figure.axes]
@@ -221,7 +213,6 @@ def test_figure_names_its_axes_and_marks_what_fails_also_without_colour(bent):
     plt.close("all")
 
 
-@pytest.mark.slow
 def test_command_writes_the_null_once_and_the_figure_and_says_a_sentence(
     checked, tmp_path, monkeypatch
 ):
@@ -250,7 +241,6 @@ def test_command_writes_the_null_once_and_the_figure_and_says_a_sentence(
     assert invoke(right, "--null", null).exit_code == 2
 
 
-@pytest.mark.slow
 def test_simulated_data_are_fitted_anew(checked):
     # A null that kept the fit to the observed data would have misfits that are larger on average.
     misfits = checked.null.figures.misfit

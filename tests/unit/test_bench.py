@@ -3,7 +3,6 @@
 import importlib.util
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -12,15 +11,15 @@ import pytest
 from pcuq import Data, GaussianKernel, InputError, ODEModel, Parameter, Problem
 from pcuq.bench import _beside, measure
 from pcuq.bench_reference import _mass_action, time_reference
+from pcuq.start import Start
 from pcuq.zoo import erk
 
 
-@pytest.mark.slow
 def test_one_gradient_and_one_iteration_are_measured():
     decay = ODEModel(lambda t, u, p: -p["rate"] * u, {"u": 1.0}, {"rate": Parameter("log")})
     times = np.linspace(0.0, 2.0, 5)
     problem = Problem(decay, Data(np.exp(-times)[:, None], times, 0.1), GaussianKernel())
-    start = SimpleNamespace(best=np.zeros(1), covariance=np.full((1, 1), 0.01))
+    start = Start(np.zeros((1, 1)), np.zeros(1), np.full((1, 1), 0.01))
     few, many = (measure(problem, start, 1e-3, count, 3, repeats=1) for count in (512, 2048))
     assert 0 < few["ms_per_gradient"] < 1e3 and 0 < few["ms_per_mala_iteration"] < 1e3
     assert few["compile_s"] > 0 and few["compile_gradient_s"] > 0

@@ -75,7 +75,6 @@ def test_conditions_that_start_from_rest_are_solved_together_too():
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "representatives",
     [pytest.param(None, marks=pytest.mark.slow), np.array([[-0.5], [0.0], [0.7]])],
@@ -94,7 +93,6 @@ def test_outputs_together_are_those_of_each_alone(representatives):
     assert np.abs(alone(0.6) - np.roll(alone(0.6), 3, axis=0)).max() > 0.1
 
 
-@pytest.mark.slow
 def test_conditions_that_switch_at_a_fitted_time_are_solved_together_too():
     model = pcuq.ODEModel(
         rhs=lambda t, u, p: [jnp.where(t < p["lag"], 0.0, -p["k"] * u[0])],
