@@ -1,7 +1,8 @@
 """Was the frozen mesh good enough? Its predictions against a tight adaptive solve.
 
 For a sample of the draws: the largest error of a trajectory in units of the kernel's width
-(ℓ² + s²)^½, and what it does to the log density that was sampled,
+(ℓ² + s²)^½, or of how far beyond the data it is where that is more, and what it does to the log
+density that was sampled,
 
     |Δv(θ)|/λ + |Δ mean over the sample of κ0(θ, ·)|/λ.
 """
@@ -69,7 +70,8 @@ def check_solver(
         )
     both = ok & ok_tight
     length = objective.lengthscale[problem.design.columns]
-    error = np.abs(w - w_tight) / np.sqrt(length**2 + s**2) * problem.design.mask
+    unit = np.maximum(np.sqrt(length**2 + s**2), _beyond(objective, w_tight))
+    error = np.abs(w - w_tight) / unit * problem.design.mask
     error = np.where(both, error.max(axis=(1, 2)), 0.0)
     effect = (np.abs(v_mesh - v_tight) + np.abs(rows_mesh - rows_tight)) / lam
     worst = np.argsort(-np.where(fits, error, 0.0) - effect)[:16]
@@ -80,3 +82,14 @@ def check_solver(
         worst=sample[worst],
         lost=int(lost.sum()),
     )
+
+
+def _beyond(objective: Objective, w: np.ndarray) -> np.ndarray:
+    """How far each prediction (…, M, k) is from the range of the data of its output."""
+    design = objective.problem.design
+    low, high = np.zeros(w.shape[-2:]), np.zeros(w.shape[-2:])
+    for column in np.unique(design.columns[design.mask]):
+        seen = objective.y[design.datum_mask & (design.datum_columns == column)]
+        here = design.columns == column
+        low[here], high[here] = seen.min(), seen.max()
+    return np.maximum(np.maximum(low - w, w - high), 0.0)

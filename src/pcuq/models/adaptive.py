@@ -11,7 +11,6 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -19,7 +18,9 @@ from jaxtyping import Array, Bool, Float
 
 from pcuq.models import base, causes
 from pcuq.models.causes import CAUSES, NOT_FINITE
+from pcuq.models.lanes import Lanes
 from pcuq.models.segments import ROUNDING, Advance, Derivative, Segment, Walk, walk
+from pcuq.models.stepping import ABSOLUTE, SHORTEST, travel
 
 if TYPE_CHECKING:
     from pcuq.models.ode import ODEModel
@@ -30,17 +31,9 @@ EXPLICIT_STEPS = 16384
 IMPLICIT_STEPS = 16384
 # An implicit step is longer, and dearer: where solves are given up early, so many times fewer.
 DEARER = 4
-# States far below their usual magnitude need not be right to all digits.
-ABSOLUTE = 1e-3
-# Stands for a slope that is not finite in an implicit solve: see `_tamed`.
-STEEPEST = 1e30
 # At rest, a state would change by less than this share if the time that has passed passed again.
 REST = 1e-8
 FOREVER = 1e15
-# Smaller steps, relative to the segment, mean that the solution has blown up.
-SHORTEST = 1e-20
-# What `integrate` says of a segment without any.
-NO_STEPS = (np.array(0), np.full(1, np.inf), np.array(0))
 
 
 class AdaptiveSolver:
@@ -60,20 +53,34 @@ class AdaptiveSolver:
         by_jacobian = method == "implicit" or rests
         inner = "forward" if by_jacobian else mode
 
+        def guarded(solve):
+            if mode == "forward":
+                return base.guarded(solve)
+            # Backward through an implicit solve, a NaN of one particle would be one of all.
+            return base.guarded_vjp(solve, by_jacobian=by_jacobian)
+
         def solve(values):
             taken = integrate(model, segments, values, method, rtol, scale, mode=inner)
             return taken.outputs, taken.fine
 
-        if mode == "forward":
-            self._solve = base.guarded(solve)
-        else:
-            # Backward through an implicit solve, one NaN makes the linear solver raise for all.
-            self._solve = base.guarded_vjp(solve, by_jacobian=by_jacobian)
+        def solve_lanes(values):
+            lanes = Lanes(model, len(next(iter(values.values()))))
+            taken = integrate(lanes, segments, values, method, rtol, np.asarray(scale)[:, None])
+            return jnp.moveaxis(taken.outputs, -1, 0), taken.fine
+
+        self._solve = guarded(solve)
+        self._many = guarded(solve_lanes) if side_by_side(method, segments) else None
         self._given: Any = model, segments, method, rtol, scale
         self._info = {"method": method, "rtol": float(rtol), **(info or {})}
 
     def __call__(self, values) -> tuple[Float[Array, "n d"], Bool[Array, ""]]:
         return self._solve(values)
+
+    def many(self, values, count: int) -> tuple[Float[Array, "L n d"], Bool[Array, " L"]]:
+        """The same for values {name: (L,)}, L = `count`, side by side where that can be."""
+        if self._many is None or not values:
+            return jax.vmap(self._solve, axis_size=count)(values)
+        return self._many(values)
 
     def describe(self) -> dict[str, Any]:
         return dict(self._info)
@@ -88,8 +95,13 @@ class AdaptiveSolver:
         return causes.in_words(code, values)
 
 
+def side_by_side(method: str, segments: tuple[Segment, ...]) -> bool:
+    """Whether many particles can be solved as `Lanes`: jumps are functions of one state."""
+    return method == "implicit" and not any(s.jumps or s.moving for s in segments)
+
+
 def integrate(
-    model: ODEModel,
+    model: ODEModel | Lanes,
     segments: tuple[Segment, ...],
     values: dict[str, Any],
     method: str,
@@ -99,7 +111,7 @@ def integrate(
     keep_steps: bool = False,
     most_steps: int | None = None,  # explicit ones, and a part of that if they are implicit
 ) -> Walk:
-    """The trajectory of one particle.
+    """The trajectory of one particle, or of `Lanes` of them where they go side by side.
 
     Extras: (number of steps, their end times if kept, why it ended early as a place in CAUSES).
     """
@@ -110,14 +122,14 @@ def integrate(
         if segment.end == np.inf:
             end, rests = settle(f, u, p, segment.earliest)
             fine = fine & rests
-            return Advance(end[None], end, rests, NO_STEPS)
+            return Advance(end[None], end, rests, _no_steps(u))
         if segment.end <= segment.start:
             states = jnp.broadcast_to(u, (len(segment.x), *u.shape))
-            return Advance(states, u, jnp.bool_(True), NO_STEPS)
+            return Advance(states, u, jnp.bool_(True), _no_steps(u))
         take = _advance_moving if segment.moving else _advance
         options = (method, rtol, scale, mode, keep_steps, most_steps)
         taken = take(segment, f, u, p, fine, *options)
-        fine = fine & taken.fine & jnp.all(jnp.isfinite(taken.end))
+        fine = fine & taken.fine & jnp.all(jnp.isfinite(taken.end), axis=0)
         return taken
 
     def settle(f: Derivative, u: Array, p: dict, t: Any) -> tuple[Array, Array]:
@@ -126,53 +138,67 @@ def integrate(
     return walk(model, segments, values, advance, settle)
 
 
+def _no_steps(u: Array) -> tuple[Array, Array, Array]:
+    """What `integrate` says of a segment without any."""
+    each = u.shape[1:]
+    return jnp.zeros(each, int), jnp.full((1, *each), jnp.inf), jnp.zeros(each, int)
+
+
 def _settle(f, u, p, start, scale) -> tuple[Array, Array]:
     """The state of rest: where (t − t0) |du/dt| is a rounding error beside |u|.
 
     Over as long a time again nothing more would happen; this needs no unit of time. Time stands
     still for the right-hand side.
     """
-    fine = jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(f(start, u, p)))
-    traced, plain = eqx.partition((p, fine, scale), eqx.is_array)
 
-    def scaled(t, v, traced):
-        p, fine, scale = eqx.combine(traced, plain)
-        return jnp.where(fine, f(start, v * scale, p), 0.0) / scale
+    def slope(_, u, p):
+        return f(start, u, p)
 
-    def at_rest(t, v, args, **_):
-        magnitude = jnp.abs(v) + ABSOLUTE
-        return jnp.all(t * jnp.abs(scaled(t, v, args)) <= REST * magnitude) & (t > 0)
+    def at_rest(t, u, p, scale):
+        magnitude = jnp.abs(u) + ABSOLUTE * scale
+        return jnp.all(t * jnp.abs(slope(t, u, p)) <= REST * magnitude, axis=0)
 
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(_tamed(scaled)),
-        diffrax.Kvaerno5(),
-        t0=0.0,
-        t1=FOREVER,
-        dt0=None,
-        y0=jnp.where(fine, u, 0.0) / scale,
-        args=traced,
-        saveat=diffrax.SaveAt(t1=True),
-        stepsize_controller=diffrax.PIDController(rtol=1e-10, atol=1e-13),
-        event=diffrax.Event(at_rest),
-        adjoint=diffrax.ForwardMode(),
-        max_steps=IMPLICIT_STEPS,
-        throw=False,
+    fine, still = _begun(jnp.bool_(True), f, start, u, p)
+    between, most = (0.0, FOREVER), IMPLICIT_STEPS
+    taken = travel(slope, still, p, (), between, fine, 1e-10, scale, most, until=at_rest)
+    return taken.u, taken.fine
+
+
+def _begun(fine, f, t, u, p) -> tuple[Array, Array]:
+    """A particle that is lost already stands still, so that the others do not wait for it."""
+    fine = fine & jnp.all(jnp.isfinite(u), axis=0) & jnp.all(jnp.isfinite(f(t, u, p)), axis=0)
+    return fine, jnp.where(fine, u, 0.0)
+
+
+def _advance_stiff(
+    segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most_steps
+) -> Advance:
+    def inside(t):
+        # The first and the last stage must not see the neighbouring segments.
+        return jnp.clip(t, segment.earliest, segment.latest)
+
+    begun, still = _begun(fine, f, segment.start, u, p)
+    between, most = (segment.start, segment.end), _most_steps(segment, method, most_steps)
+    taken = travel(
+        f, still, p, segment.x, between, begun, rtol, scale, most, inside, keep_steps=keep_steps
     )
-    reached = solution.result == diffrax.RESULTS.event_occurred
-    end: Any = solution.ys
-    return end[0] * scale, fine & reached
+    cause = jnp.zeros(u.shape[1:], int)
+    if u.ndim == 1:
+        cause = causes.of_stop(lambda t, u: f(t, u, p), taken.t, taken.u, scale, segment)
+        cause = jnp.where(begun, cause, CAUSES.index(NOT_FINITE))
+        cause = jnp.where(taken.fine, 0, cause)
+    return Advance(taken.kept[:-1], taken.u, taken.fine, (taken.steps, taken.times, cause))
 
 
 def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most_steps) -> Advance:
-    # A lane that is lost already stands still, so that the others do not wait for it.
-    fine = fine & jnp.all(jnp.isfinite(u)) & jnp.all(jnp.isfinite(f(segment.start, u, p)))
-    begun, still = fine, jnp.where(fine, u, 0.0)
+    if method == "implicit":
+        return _advance_stiff(
+            segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most_steps
+        )
+    begun, still = _begun(fine, f, segment.start, u, p)
 
-    # What is traced goes in as arguments, since `_tamed` cannot close over it; plain numbers stay.
-    traced, plain = eqx.partition((p, fine, scale), eqx.is_array)
-
-    def scaled(t, v, traced):
-        p, fine, scale = eqx.combine(traced, plain)
+    def scaled(t, v, given):
+        p, fine, scale = given
         # The first and the last stage must not see the neighbouring segments.
         t = jnp.clip(t, segment.earliest, segment.latest)
         return jnp.where(fine, f(t, v * scale, p), 0.0) / scale
@@ -184,22 +210,26 @@ def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most
         saved["states"] = diffrax.SubSaveAt(ts=jnp.asarray(segment.x))
     if keep_steps:
         saved["times"] = diffrax.SubSaveAt(steps=True, fn=lambda t, v, _: t)
-    field = scaled if method == "explicit" else _tamed(scaled)
     solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(field),
-        diffrax.Kvaerno5() if method == "implicit" else diffrax.Tsit5(),
+        diffrax.ODETerm(scaled),
+        diffrax.Tsit5(),
         t0=segment.start,
         t1=segment.end,
         dt0=None,
         y0=still / scale,
-        args=traced,
+        args=(p, begun, scale),
         saveat=diffrax.SaveAt(subs=saved),
-        stepsize_controller=_controller(segment, method, rtol),
+        stepsize_controller=diffrax.PIDController(
+            rtol=rtol,
+            atol=ABSOLUTE * rtol,
+            dtmin=SHORTEST * (segment.end - segment.start),
+            force_dtmin=False,
+        ),
         adjoint=adjoint,
         max_steps=_most_steps(segment, method, most_steps),
         throw=False,
     )
-    fine = fine & (solution.result == diffrax.RESULTS.successful)
+    fine = begun & (solution.result == diffrax.RESULTS.successful)
     kept: Any = solution.ys
     end = kept["end"][0] * scale
     states = kept["states"] * scale if len(segment.x) else jnp.zeros((0, *u.shape))
@@ -236,7 +266,6 @@ def _advance_moving(segment, f, u, p, fine, *options) -> Advance:
         fixed = jax.lax.stop_gradient(share)
         part = Segment(0.0, 1.0, fixed, ())  # pyright: ignore[reportArgumentType]: traced
 
-        # Arguments, and not closed over: see `_advance`.
         given = (p, low, width)
         taken = _advance(part, stretched, u, given, fine, *options)
         u, fine = taken.end, fine & taken.fine
@@ -250,43 +279,6 @@ def _advance_moving(segment, f, u, p, fine, *options) -> Advance:
         if taken.extra[1] is not None:
             kept.append(low + width * taken.extra[1])
     return Advance(states, u, fine, (steps, jnp.concatenate(kept) if kept else None, cause))
-
-
-def _tamed(field):
-    """The field with finite slopes and finite derivatives.
-
-    A step into a region without slope is rejected for its error either way, but in an implicit
-    solve a NaN, or an infinite derivative as of sqrt at 0, would make the linear solver raise an
-    error for all particles. The mask looks at the tangents, so this is for forward mode only.
-    """
-
-    def finite(slope, otherwise):
-        slope = jnp.where(jnp.isfinite(slope), slope, otherwise)
-        return jnp.clip(slope, -STEEPEST, STEEPEST)
-
-    @jax.custom_jvp
-    def tame(t, v, traced):
-        return finite(field(t, v, traced), STEEPEST)
-
-    @tame.defjvp
-    def _(primals, tangents):
-        slope, tangent = jax.jvp(field, primals, tangents)
-        return finite(slope, STEEPEST), finite(tangent, 0.0)
-
-    return tame
-
-
-def _controller(segment: Segment, method: str, rtol: Any):
-    controller = diffrax.PIDController(
-        rtol=rtol,
-        atol=ABSOLUTE * rtol,
-        dtmin=SHORTEST * (segment.end - segment.start),
-        force_dtmin=False,
-    )
-    if method == "explicit" or len(segment.x) == 0:
-        return controller
-    # Kvaerno5 interpolates with a cubic only: with its long steps the outputs must be step ends.
-    return diffrax.ClipStepSizeController(controller, step_ts=jnp.asarray(segment.x))
 
 
 def _most_steps(segment: Segment, method: str, given: int | None) -> int:

@@ -151,7 +151,10 @@ def guarded_reverse(solve: Solve) -> Solve:
 
 
 def guarded_vjp(solve: Solve, by_jacobian: bool = False) -> Solve:
-    """As `guarded_reverse`, for a solve that has no jvp, or (`by_jacobian`) only a jvp."""
+    """As `guarded_reverse`, for a solve that has no jvp, or (`by_jacobian`) only a jvp.
+
+    By Jacobian, `solve` may be one of many values (L,) at once.
+    """
     safe = guarded(solve)
 
     @jax.custom_vjp
@@ -162,10 +165,7 @@ def guarded_vjp(solve: Solve, by_jacobian: bool = False) -> Solve:
     def forward(values):
         if by_jacobian:
             w, ok = safe(values)
-            slopes = jax.jacfwd(lambda v: safe(v)[0])(values)
-            pull = jax.tree_util.Partial(
-                lambda slopes, c: (jax.tree.map(lambda slope: jnp.sum(slope * c), slopes),), slopes
-            )
+            pull = jax.tree_util.Partial(_pulled, _slopes(lambda v: safe(v)[0], values))
         else:
             w, pull, ok = jax.vjp(safe, values, has_aux=True)
         return (w, ok.astype(float)), (pull, ok)
@@ -177,6 +177,20 @@ def guarded_vjp(solve: Solve, by_jacobian: bool = False) -> Solve:
 
     masked.defvjp(forward, backward)
     return _with_flag(masked)
+
+
+def _slopes(solve, values: Values) -> Values:
+    """∂w/∂ each value, of one solve or of many, in which lanes do not see each other."""
+
+    def along(direction):  # the same in every lane
+        ways = {name: jnp.full_like(values[name], direction[i]) for i, name in enumerate(values)}
+        return jax.jvp(solve, (values,), (ways,))[1]
+
+    return dict(zip(values, jax.vmap(along)(jnp.eye(len(values))), strict=True))
+
+
+def _pulled(slopes: Values, c: Array) -> tuple[Values]:
+    return (jax.tree.map(lambda slope: jnp.sum(slope * c, axis=(-2, -1)), slopes),)
 
 
 def _with_flag(masked: Callable[[Values], tuple[Array, Array]]) -> Solve:

@@ -43,6 +43,8 @@ ADAPTIVE_TOLERANCE = 1e-8
 MUCH_HARDER = 4
 # With more, the matrices of a stiff mesh cost more than adaptive steps, which factor them seldom.
 MOST_STIFF_STATES = 40
+# Of a stiff mesh: with more, adaptive steps are fewer for most particles, and no dearer.
+MOST_STIFF = 1000
 # Any finer, and rounding errors keep Newton's iteration from converging in some solves.
 FINEST_IMPLICIT = 1e-9
 
@@ -77,7 +79,9 @@ def choose(
         first = survey(values, "explicit", tolerance)
         implicit = if_stiff(survey, values, first, tolerance)
         stiff = implicit is not None
-        found = _find_mesh(model, segments, survey, values, implicit or first, tolerance, stiff)
+        most = MOST_STIFF if stiff and method == "auto" else MOST_STEPS
+        first = implicit or first
+        found = _find_mesh(model, segments, survey, values, first, tolerance, stiff, most)
         if found is not None:
             grids, info = found
             return mesh.MeshSolver(model, segments, grids, mode, info)
@@ -86,8 +90,9 @@ def choose(
                 f"no mesh of at most {MOST_STEPS} steps reaches the tolerance {tolerance:g} for "
                 "these parameter values: use method='auto' or 'implicit'."
             )
-        # Locally a hundred times as accurate as the mesh was to be in the end: errors add up.
-        tolerance = 1e-2 * tolerance
+        # Locally more accurate than the mesh was to be in the end: errors add up, and where a model
+        # is not stiff over many more steps.
+        tolerance = (1e-1 if stiff else 1e-2) * tolerance
 
     rough = max(tolerance, 1e-6)
     first = survey(values, "implicit" if method == "implicit" else "explicit", rough)
@@ -126,7 +131,7 @@ def _as_values(model: ODEModel, representatives: Mapping[str, Any] | None) -> di
 
 
 def _find_mesh(
-    model, segments, survey: Surveyor, values, first: Survey, tolerance: float, stiff: bool
+    model, segments, survey: Surveyor, values, first: Survey, tolerance: float, stiff: bool, most
 ):
     """(grids, description), or None if no mesh of bearable size is accurate enough."""
     if not first.fine.any() or (stiff and len(model.states) > MOST_STIFF_STATES):
@@ -155,7 +160,7 @@ def _find_mesh(
         return float(error)
 
     density = [density_of(s, t[kept], stiff) for s, t in zip(segments, first.times, strict=True)]
-    best = search(segments, density, error_on, tolerance, stiff)
+    best = search(segments, density, error_on, tolerance, stiff, most)
     if best is None:
         return None
     grids, error = best

@@ -30,6 +30,8 @@ class Lanes:
         return self._each(self._model.initial_state, p)
 
     def derivative(self, t: Any, u: Float[Array, "k L"], p: dict[str, Any]) -> Float[Array, "k L"]:
+        if jnp.ndim(t):  # each particle is at a time of its own
+            return self._each(lambda p, u, t: self._model.derivative(t, u, p), p, u, t)
         return self._each(lambda p, u: self._model.derivative(t, u, p), p, u)
 
     def observed(self, t: Any, u: Float[Array, "k L"], p: dict[str, Any]) -> Float[Array, "d L"]:
@@ -39,4 +41,5 @@ class Lanes:
         # What is the same for all, such as a constant, stays one number.
         axes = {name: 0 if jnp.ndim(value) else None for name, value in p.items()}
         in_axes = (axes, *[-1] * len(u))
-        return jax.vmap(function, in_axes, out_axes=-1, axis_size=self._count)(p, *u)
+        count = u[0].shape[-1] if u else self._count  # a solver may go on with some of them
+        return jax.vmap(function, in_axes, out_axes=-1, axis_size=count)(p, *u)

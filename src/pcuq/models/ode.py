@@ -127,7 +127,7 @@ class ODEModel:
         """A function of natural parameter values that gives the outputs at times x.
 
         `representatives` {name: (R,)}: values for which a mesh must be good; None: adaptive steps.
-        `method`: "mesh", "explicit" (Tsit5) or "implicit" (Kvaerno5, for stiff models), "adaptive"
+        `method`: "mesh", "explicit" (Tsit5) or "implicit" (Rodas, for stiff models), "adaptive"
         for the one of these two that stiffness asks for, or "auto": a mesh if the representatives
         allow it, else adaptive.
         `tolerance`: of a mesh, the largest error of an output relative to its largest magnitude

@@ -15,7 +15,7 @@ ROUNDS = 8
 CLOSE = 1.15  # of two numbers of steps, between which a third is not worth trying
 
 
-def search(segments, density, error_on, tolerance: float, stiff: bool):
+def search(segments, density, error_on, tolerance: float, stiff: bool, most: int = MOST_STEPS):
     """Scale the density until the error is just below the tolerance."""
     power = 1 / (4 if stiff else 5)  # of the method's order
     near_enough = 1 / (2 if stiff else 30)  # steps with linear systems are worth saving
@@ -24,7 +24,7 @@ def search(segments, density, error_on, tolerance: float, stiff: bool):
     for _ in range(ROUNDS):
         grids = _place(segments, density, factor, stiff)
         steps = mesh.count(grids)
-        if steps > MOST_STEPS:
+        if steps > most:
             break
         error = error_on(grids)
         if error <= tolerance:

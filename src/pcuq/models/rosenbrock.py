@@ -4,9 +4,9 @@ With J = ∂f/∂u and W = 1/(γ h) − J at the start of a step, each stage sol
 
     W k_i = f(t + c_i h, u + Σ_{j<i} a_ij k_j) + (1/h) Σ_{j<i} g_ij k_j + h d_i ∂f/∂t,
 
-and u ← u + Σ_j a_6j k_j + k_6. It is L-stable: what decays faster than a step is long is gone
-after it. On a frozen mesh the result is a smooth function of the parameters. Coefficients: Hairer
-and Wanner, Solving Ordinary Differential Equations II, section IV.10.
+and u ← u + Σ_j a_6j k_j + k_6, of which k_6 estimates the error. It is L-stable: what decays faster
+than a step is long is gone after it. On a frozen mesh the result is a smooth function of the
+parameters. Coefficients: Hairer and Wanner, Solving Ordinary Differential Equations II, IV.10.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
+Slope = Callable[[Any, Array], Array]  # (t, u) → du/dt
 GAMMA = 0.25
 NODES = np.array([0.0, 0.386, 0.21, 0.63, 1.0, 1.0])
 TIME = (0.25, -0.1043, 0.1035, -0.0362, 0.0, 0.0)
@@ -47,8 +48,13 @@ COUPLINGS = (
 )
 
 
-def step(f: Callable[[Any, Array], Array], u: Array, times: Array, h: Array) -> Array:
+def step(f: Slope, u: Array, times: Array, h: Array) -> Array:
     """One step of length h, with stages at `times`, from a state (k,), or from L of them (k, L)."""
+    return step_and_error(f, u, times, h)[0]
+
+
+def step_and_error(f: Slope, u: Array, times: Array, h: Array) -> tuple[Array, Array]:
+    """The step and how far a method of order 3 is from it."""
 
     def first(u):
         return f(times[0], u)
@@ -75,7 +81,7 @@ def step(f: Callable[[Any, Array], Array], u: Array, times: Array, h: Array) -> 
             at = u + _combine(position, k)
             slope = f(times[i], at) + _combine(coupling, k) / h
         k.append(solve(slope + (h * TIME[i]) * in_time if TIME[i] else slope))
-    return at + k[-1]
+    return at + k[-1], k[-1]
 
 
 def _diagonal(u: Array) -> Array:

@@ -6,6 +6,7 @@ see `bearable`.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +19,7 @@ from pcuq._program import Program
 from pcuq.errors import ComputationError
 from pcuq.models import adaptive
 from pcuq.models.base import by_lanes
+from pcuq.models.lanes import Lanes
 from pcuq.models.segments import Segment, begin, cut
 
 if TYPE_CHECKING:
@@ -79,13 +81,19 @@ class Surveyor:
         )
 
     def _compile(self, method: str):
-        def solve(values, rtol, scale):
+        def solve(model, values, rtol, scale):
             return adaptive.integrate(
-                self.model, self.segments, values, method, rtol, scale,
+                model, self.segments, values, method, rtol, scale,
                 keep_steps=True, most_steps=self.most_steps,
             )  # fmt: skip
 
-        return Program(jax.vmap(solve, in_axes=(0, None, 0)))
+        def lanes(values, rtol, scale):
+            taken = solve(Lanes(self.model, len(scale)), values, rtol, scale.T)
+            return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), taken)
+
+        if adaptive.side_by_side(method, self.segments):
+            return Program(lanes)
+        return Program(jax.vmap(functools.partial(solve, self.model), in_axes=(0, None, 0)))
 
     @cached_property
     def _magnitudes(self):

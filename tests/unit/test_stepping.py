@@ -1,0 +1,114 @@
+"""Adaptive steps for stiff models: against exact solutions, and one particle against many."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import pcuq
+from pcuq.models import stepping
+from pcuq.models.adaptive import AdaptiveSolver
+from pcuq.models.segments import cut
+
+X = np.array([0.0, 0.1, 1.0, 10.0, 40.0])
+MANY = 40  # enough for the late ones to go on by themselves
+
+
+def robertson() -> pcuq.ODEModel:
+    """Three reactions with rates from 0.04 to 3e7."""
+
+    def rhs(t, u, p):
+        a, b, c = p["k1"] * u[0], p["k2"] * u[1] ** 2, p["k3"] * u[1] * u[2]
+        return [c - a, a - c - b, b]
+
+    rates = {name: pcuq.Parameter("log") for name in ("k1", "k2", "k3")}
+    return pcuq.ODEModel(rhs, [1.0, 0.0, 0.0], rates, states=["a", "b", "c"])
+
+
+def values(count: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        name: rate * np.exp(rng.normal(size=count))
+        for name, rate in {"k1": 0.04, "k2": 3e7, "k3": 1e4}.items()
+    }
+
+
+def solver(model, x=X, rtol=1e-6, mode="forward") -> AdaptiveSolver:
+    scale = np.ones(len(model.states)) * (1.0 if len(model.states) == 1 else [1.0, 1e-5, 1.0])
+    return AdaptiveSolver(model, cut(model, np.asarray(x)), "implicit", rtol, scale, mode)
+
+
+def test_a_stiff_model_is_solved_as_by_another_method():
+    given = values(3)
+    w, ok = jax.jit(jax.vmap(solver(robertson(), rtol=1e-8)))(given)
+    assert ok.all()
+    for i in range(3):
+        k1, k2, k3 = (given[name][i] for name in ("k1", "k2", "k3"))
+
+        def rhs(t, u, k1=k1, k2=k2, k3=k3):
+            a, b, c = k1 * u[0], k2 * u[1] ** 2, k3 * u[1] * u[2]
+            return [c - a, a - c - b, b]
+
+        exact = solve_ivp(rhs, (0, X[-1]), [1.0, 0, 0], "Radau", X, rtol=1e-10, atol=1e-14).y.T
+        np.testing.assert_allclose(w[i], exact, rtol=1e-6, atol=1e-12)
+
+
+def test_the_error_follows_the_tolerance():
+    model = pcuq.ODEModel(
+        lambda t, u, p: [-p["r"] * (u[0] - jnp.cos(t)) - jnp.sin(t)],
+        [1.0],
+        {"r": pcuq.Parameter("log")},
+        states=["u"],
+    )
+    x = np.linspace(0.5, 10, 20)
+    errors = []
+    for rtol in (1e-4, 1e-6, 1e-8):
+        w, ok = solver(model, x, rtol)({"r": 1e6})
+        assert ok
+        errors.append(np.max(np.abs(w[:, 0] - np.cos(x))))
+    assert errors[0] < 1e-3 and errors[1] < 1e-5 and errors[2] < 1e-7
+
+
+@pytest.mark.parametrize("mode", ["forward", "reverse"])
+def test_many_particles_side_by_side_are_what_each_is_alone(mode):
+    given, made = values(MANY), solver(robertson(), mode=mode)
+    assert stepping._few(MANY) == 10 and stepping._few() == 0
+    alone, ok = jax.jit(jax.vmap(made))(given)
+    together, fine = jax.jit(lambda v: made.many(v, MANY))(given)
+    assert ok.all() and fine.all()
+    np.testing.assert_allclose(together, alone, rtol=1e-8, atol=1e-14)
+    if mode == "reverse":
+        slope = jax.jit(jax.grad(lambda v: jnp.sum(made.many(v, MANY)[0][:, 2:, 0])))(given)
+    else:
+        ways = {name: np.ones(MANY) if name == "k1" else np.zeros(MANY) for name in given}
+        slope = jax.jit(lambda v: jax.jvp(lambda v: made.many(v, MANY)[0], (v,), (ways,))[1])(given)
+        slope = {"k1": jnp.sum(slope[:, 2:, 0], axis=1)}
+    exact = solver(robertson(), rtol=1e-10)
+    up, down = (
+        np.sum(exact.many({**given, "k1": given["k1"] * c}, MANY)[0][:, 2:, 0], axis=1)
+        for c in (1 + 1e-4, 1 - 1e-4)
+    )
+    wanted = (up - down) / (2e-4 * given["k1"])
+    np.testing.assert_allclose(slope["k1"], wanted, rtol=1e-3)
+
+
+def test_particles_that_are_lost_harm_no_other():
+    model = pcuq.ODEModel(
+        lambda t, u, p: [p["r"] * u[0] ** 2], [1.0], {"r": pcuq.Parameter("identity")}, states=["u"]
+    )
+    r = np.tile([-1.0, np.nan, 1.0, np.inf, -2.0], 8)  # at 1, u = 1/(1 − t) is infinite
+    w, ok = jax.jit(lambda v: solver(model, [0.5, 2.0]).many(v, len(r)))({"r": r})
+    healthy = r < 0
+    assert ok.tolist() == healthy.tolist()
+    exact = 1 / (1 - r[healthy, None] * np.array([0.5, 2.0]))
+    np.testing.assert_allclose(w[healthy, :, 0], exact, rtol=1e-5)
+    assert not np.any(w[~healthy])
+
+
+def test_a_solve_that_takes_too_many_steps_is_given_up():
+    taken = stepping.travel(
+        lambda t, u, p: jnp.cos(1e3 * t) * jnp.ones_like(u), jnp.ones(1), {}, (), (0.0, 1.0),
+        jnp.bool_(True), 1e-8, jnp.ones(1), 20,
+    )  # fmt: skip
+    assert not taken.fine and taken.tried == 20 and 0 < taken.t < 1
