@@ -95,7 +95,7 @@ def number_of_components(thetas: Float[np.ndarray, "T C p"], scale: Float[np.nda
         return room
     halves = [half.reshape(-1, p) for half in np.array_split(thetas, 2, axis=1)]
     best, highest = room, -math.inf
-    for number in (max(1, room // 3**k) for k in (4, 3, 2, 1, 0)):
+    for number in (max(1, room // 3**k) for k in (3, 2, 1, 0)):
         heights = [
             _height(_fit_some(one, scale, 1, number), other[:: len(other) // OTHER_POINTS + 1])
             for one, other in (halves, halves[::-1])
