@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import h5py
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -158,6 +159,8 @@ def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
     if trailer.startswith(MARK) and trailer != _trailer(whole[:-TRAILER]):
         raise InputError(f"{path} is damaged: it is not what was written. Fit again, or copy it.")
     try:
+        with h5py.File(path) as file:
+            _check_parts(file)
         with xr.open_datatree(path, engine="h5netcdf", phony_dims="access") as tree:
             # HDF5 needs no bytes at all for an array of any size that nothing was written into.
             if sum(part.dataset.nbytes for part in tree.subtree) > MOST_PACKED * len(whole):
@@ -168,7 +171,8 @@ def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
         raise InputError(f"{path} is not a readable netCDF file: {said}.") from error
     form = tree.attrs.get("format")
     if not isinstance(form, str) or form != FORMAT:
-        raise InputError(f"{path} was not written by pcuq (format {form!r:.60}).")
+        said = " ".join(repr(form).split())
+        raise InputError(f"{path} was not written by pcuq (format {said:.60}).")
     _check_whole(path, tree)
     if problem is not None and problem.fingerprint != tree.attrs["problem"]:
         raise InputError(
@@ -179,6 +183,34 @@ def load(path: str | os.PathLike, problem: Problem | None = None) -> Fit:
 
 def _trailer(content: bytes) -> bytes:
     return MARK + hashlib.sha256(content).digest()
+
+
+def _check_parts(group: h5py.Group, inner: bool = False) -> None:
+    """Refuse what pcuq never writes, and other readers go astray in: for ever, or elsewhere."""
+    for name in map(str, group):
+        if group.get(name, getclass=True, getlink=True) is not h5py.HardLink:
+            raise ValueError(f"{name!r:.60} is a link to elsewhere")
+        part = group[name]
+        if h5py.h5o.get_info(part.id).rc != 1:  # pyright: ignore[reportAttributeAccessIssue]
+            raise ValueError(f"{name!r:.60} is there under two names")
+        if isinstance(part, h5py.Dataset):
+            _check_array(name, part)
+        elif inner or not isinstance(part, h5py.Group):
+            raise ValueError(f"{name!r:.60} should be an array")
+        else:
+            _check_parts(part, inner=True)
+
+
+def _check_array(name: str, array: h5py.Dataset) -> None:
+    """HDF5 reads whatever stands for the dimensions as references, and frees what they lead to."""
+    if array.is_virtual or array.external:
+        raise ValueError(f"the numbers of {name!r:.60} lie in other files")
+    if "DIMENSION_LIST" in array.attrs:
+        held = array.attrs.get_id("DIMENSION_LIST")
+        one = h5py.check_vlen_dtype(held.dtype)
+        kind = None if one is None else h5py.check_ref_dtype(one)
+        if held.shape != (array.ndim,) or kind is not h5py.Reference:
+            raise ValueError(f"the dimensions of {name!r:.60} are none")
 
 
 def _check_whole(path: Path, tree: xr.DataTree) -> None:

@@ -66,6 +66,37 @@ def with_draws_of_another_size(file):
         file[f"posterior/{name}"] = np.zeros(10)
 
 
+def with_a_group_for_figures(file):
+    del file["sample_stats/rhat_systems_sd"]
+    file.create_group("sample_stats/rhat_systems_sd")
+
+
+def that_holds_itself(file):
+    file["prior/text"] = file["/"]
+
+
+def that_leads_back_to_itself(file):
+    file["prior/text"] = h5py.SoftLink("/")
+
+
+def with_a_part_in_another_file(file):
+    file["more"] = h5py.ExternalLink("other.nc", "/posterior")
+
+
+def with_numbers_in_another_file(file):
+    file.create_dataset("more", (1,), "f8", external=[("other", 0, 8)])
+
+
+def with_numbers_for_dimensions(file):
+    file["posterior/rate"].attrs["DIMENSION_LIST"] = np.zeros((2, 2))
+
+
+def with_too_many_dimensions(file):
+    kept = file["posterior/rate"].attrs["DIMENSION_LIST"]
+    made = file["posterior/chain"].attrs
+    made.create("DIMENSION_LIST", kept, (2,), h5py.vlen_dtype(h5py.ref_dtype))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -77,6 +108,13 @@ def with_draws_of_another_size(file):
         (with_words_for_draws, "do not belong together"),
         (with_other_parameters, "do not belong together"),
         (with_draws_of_another_size, "do not belong together|not a readable netCDF"),
+        (with_a_group_for_figures, "'rhat_systems_sd' should be an array"),
+        (that_holds_itself, "'text' is there under two names"),
+        (that_leads_back_to_itself, "'text' is a link to elsewhere"),
+        (with_a_part_in_another_file, "'more' is a link to elsewhere"),
+        (with_numbers_in_another_file, "the numbers of 'more' lie in other files"),
+        (with_numbers_for_dimensions, "the dimensions of 'rate' are none"),
+        (with_too_many_dimensions, "the dimensions of 'chain' are none"),
     ],
 )
 def test_a_run_that_is_not_what_a_fit_saves_is_refused_when_it_is_read(
@@ -86,8 +124,9 @@ def test_a_run_that_is_not_what_a_fit_saves_is_refused_when_it_is_read(
     path.write_bytes(run.read_bytes())
     with h5py.File(path, "r+") as file:
         change(file)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=words) as refused:
         pcuq.load(path)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
