@@ -154,7 +154,8 @@ def _change_element(document: minidom.Document, rng: Random) -> None:
     elif kind == 4:
         one.parentNode.removeChild(one)
     elif kind == 5:
-        for _ in range(rng.choice([1, 1, 2, 50])):
+        copies = [1, 1, 2, 50] if len(everything) < 2000 else [1]  # or it fills the memory
+        for _ in range(rng.choice(copies)):
             one.parentNode.insertBefore(one.cloneNode(True), one)
     elif kind == 6:
         other.appendChild(one.cloneNode(True))
@@ -272,7 +273,7 @@ def _change_table(rows: list[list[str]], rng: Random) -> None:
     elif kind == 5:
         del rows[i]
     elif kind == 6:
-        rows[i:i] = [list(rows[j])] * rng.choice([1, 1, 2, 300])
+        rows[i:i] = [list(rows[j]) for _ in range(rng.choice([1, 1, 2, 300]))]
     elif kind == 7:
         rows[i], rows[j] = rows[j], rows[i]
     elif kind == 8:

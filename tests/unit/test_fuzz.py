@@ -3,6 +3,7 @@
 import random
 import subprocess
 
+import mutations
 import pytest
 from guard import Broken, guarded
 
@@ -31,6 +32,14 @@ def test_inputs_are_the_files_they_were_made_of():
     files = {"a.xml": b"<a/>\n", "b/c.npz+": bytes(range(256)), "link@": b"../.."}
     assert fuzz.unpack(fuzz.pack(files)) == files
     assert fuzz.unpack(fuzz.pack({"../x": b"", "/x": b"", "a/b/c": b""})) == {}
+
+
+def test_copied_rows_are_changed_one_by_one():
+    """Else a cell that is added to 300 copies is added 300 times to each."""
+    for seed in range(100):
+        rows = [["time", "y"], ["0", "1"]]
+        mutations._change_table(rows, random.Random(seed))
+        assert len({id(row) for row in rows}) == len(rows)
 
 
 def write_elsewhere(folder):
