@@ -460,6 +460,11 @@ CLI = {
     "an output where nothing may be written": (
         (*FIT, "--out", "/proc/run.nc"), "cannot be written"),
     "an output that is a folder": ((*FIT, "--out", "folder.nc"), "cannot be written"),
+    "an output with too long a name": ((*FIT, "--out", "a" * 300 + ".nc"), "cannot be written"),
+    "an output without room for its checkpoint's name": (
+        (*FIT, "--out", "a" * 251 + ".nc"), "cannot be written"),
+    "simulated checks with too long a name": (
+        ("check", "line.py", "--null", "a" * 300 + ".npz"), "cannot be written"),
     "to go on with nothing": ((*FIT, "--resume", "--out", "new.nc"), "no checkpoint to resume"),
     "to go on and begin anew": ((*FIT, "--resume", "--restart"), "give one of them"),
     "noise without data": ((*FIT, "--noise", "0.1"), "give --data"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +56,7 @@ def check(
     """Is the model wrong, and does it matter? A sentence, and a figure that shows where."""
     if out is not None:
         check_out(out, (".png", ".pdf", ".svg"))
-    known = null is not None and null.exists()
+    known = null is not None and os.path.exists(null)  # whatever its length
     if null is not None and not known:
         check_out(null, (".npz",), "--null")
     lam = number_or_word("regularisation", regularisation, ("auto",))

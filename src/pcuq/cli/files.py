@@ -22,13 +22,24 @@ def check_out(path: Path, suffixes: tuple[str, ...], option: str = "--out") -> N
         raise InputError(f"{option} needs a file ending in {' or '.join(suffixes)}: got {path}.")
     try:
         with tempfile.TemporaryFile(dir=path.parent):  # tried: permissions do not tell all
-            fine = not os.path.isdir(path)
+            fine = not os.path.isdir(path) and _has_room(path)
     except OSError:
         fine = False
     if not fine:
         raise InputError(
-            f"{option} {path} cannot be written: make its folder first, or choose one."
+            f"{option} {path} cannot be written: make its folder first, or choose another path."
         )
+
+
+def _has_room(path: Path) -> bool:
+    """Whether a name may be as long as the longest that stands beside it until it is written."""
+    try:
+        os.lstat(f"{path}.checkpoint")
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def make_folder(path: Path) -> None:
