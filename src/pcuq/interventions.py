@@ -76,7 +76,7 @@ class Intervention:
             )
 
     def __hash__(self) -> int:
-        changes = tuple(tuple(sorted(getattr(self, kind).items(), key=str)) for kind in KINDS)
+        changes = tuple(tuple(sorted(getattr(self, kind).items())) for kind in KINDS)
         return hash((changes, self.at, self.hold))
 
     @property

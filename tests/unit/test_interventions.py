@@ -37,6 +37,7 @@ def decay(**options) -> ODEModel:
     [
         ("k6*=0.01", Intervention(scale={"k6": 0.01})),
         ("k6/=100", Intervention(scale={"k6": 0.01})),
+        ("k6/=100@30", Intervention(scale={"k6": 0.01}, at=30.0)),
         ("ERK=0@30", Intervention(set={"ERK": 0.0}, at=30.0)),
         ("ERK+=2@30", Intervention(shift={"ERK": 2.0}, at=30.0)),
         ("ERK -= 2 @ 3e1", Intervention(shift={"ERK": -2.0}, at=30.0)),
@@ -264,3 +265,9 @@ def test_a_formula_is_of_what_was_before_and_is_told_from_others_by_its_text():
     assert change.in_words() == "u = 2 u + p, k = 3 from 1 on"
     assert change == Intervention(set={"u": Formula("2 u + p", print), "k": 3.0}, at=1.0)
     assert change != Intervention(set={"u": Formula("u", twice.function), "k": 3.0}, at=1.0)
+
+
+@pytest.mark.parametrize("given", ["k6*=0.01", {"k6": 0.01}, None, 3])
+def test_what_is_no_list_of_interventions_is_not_taken_for_one(given):
+    with pytest.raises(InputError, match=r"read by pcuq\.interventions\.parse"):
+        split(given)
