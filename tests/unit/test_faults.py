@@ -86,7 +86,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.quick("mesh")
 @pytest.mark.parametrize("name", SOLVERS)
 def test_a_solver_says_why_it_fails(name, monkeypatch):
     monkeypatch.setattr(adaptive_module, "EXPLICIT_STEPS", 1024)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
+from test_stiff_mesh import robertson
 
 import pcuq
 from pcuq.models import stepping
@@ -13,17 +14,6 @@ from pcuq.models.segments import cut
 
 X = np.array([0.0, 0.1, 1.0, 10.0, 40.0])
 MANY = 40  # enough for the late ones to go on by themselves
-
-
-def robertson() -> pcuq.ODEModel:
-    """Three reactions with rates from 0.04 to 3e7."""
-
-    def rhs(t, u, p):
-        a, b, c = p["k1"] * u[0], p["k2"] * u[1] ** 2, p["k3"] * u[1] * u[2]
-        return [c - a, a - c - b, b]
-
-    rates = {name: pcuq.Parameter("log") for name in ("k1", "k2", "k3")}
-    return pcuq.ODEModel(rhs, [1.0, 0.0, 0.0], rates, states=["a", "b", "c"])
 
 
 def values(count: int) -> dict[str, np.ndarray]:

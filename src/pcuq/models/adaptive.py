@@ -1,4 +1,4 @@
-"""Adaptive steps, by diffrax: for stiff models, for accuracy, and to choose a mesh from.
+"""Adaptive steps: by diffrax, or of `stepping` for stiff models, also to choose a mesh from.
 
 Local error per step below rtol · (|u| + 10⁻³ · scale) for each state, where `scale` holds the
 states' magnitudes; the integration restarts at every cut. A solve is fine if diffrax says so *and*
@@ -170,15 +170,13 @@ def _begun(fine, f, t, u, p) -> tuple[Array, Array]:
     return fine, jnp.where(fine, u, 0.0)
 
 
-def _advance_stiff(
-    segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most_steps
-) -> Advance:
+def _advance_stiff(segment, f, u, p, fine, rtol, scale, keep_steps, most) -> Advance:
     def inside(t):
         # The first and the last stage must not see the neighbouring segments.
         return jnp.clip(t, segment.earliest, segment.latest)
 
     begun, still = _begun(fine, f, segment.start, u, p)
-    between, most = (segment.start, segment.end), _most_steps(segment, method, most_steps)
+    between = segment.start, segment.end
     taken = travel(
         f, still, p, segment.x, between, begun, rtol, scale, most, inside, keep_steps=keep_steps
     )
@@ -191,10 +189,9 @@ def _advance_stiff(
 
 
 def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most_steps) -> Advance:
+    most = _most_steps(segment, method, most_steps)
     if method == "implicit":
-        return _advance_stiff(
-            segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most_steps
-        )
+        return _advance_stiff(segment, f, u, p, fine, rtol, scale, keep_steps, most)
     begun, still = _begun(fine, f, segment.start, u, p)
 
     def scaled(t, v, given):
@@ -226,7 +223,7 @@ def _advance(segment, f, u, p, fine, method, rtol, scale, mode, keep_steps, most
             force_dtmin=False,
         ),
         adjoint=adjoint,
-        max_steps=_most_steps(segment, method, most_steps),
+        max_steps=most,
         throw=False,
     )
     fine = begun & (solution.result == diffrax.RESULTS.successful)

@@ -41,11 +41,11 @@ MESH_TOLERANCE = 1e-4
 ADAPTIVE_TOLERANCE = 1e-8
 # Representatives that need this many times the steps of nine in ten others do not count.
 MUCH_HARDER = 4
-# With more, the matrices of a stiff mesh cost more than adaptive steps, which factor them seldom.
+# With more, a step is so dear that no particle should take more of them than it needs.
 MOST_STIFF_STATES = 40
 # Of a stiff mesh: with more, adaptive steps are fewer for most particles, and no dearer.
 MOST_STIFF = 1000
-# Any finer, and rounding errors keep Newton's iteration from converging in some solves.
+# Any finer, and some solves take more steps than they may.
 FINEST_IMPLICIT = 1e-9
 
 

@@ -6,9 +6,8 @@ see `bearable`.
 
 from __future__ import annotations
 
-import functools
 import itertools
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -93,7 +92,7 @@ class Surveyor:
 
         if adaptive.side_by_side(method, self.segments):
             return Program(lanes)
-        return Program(jax.vmap(functools.partial(solve, self.model), in_axes=(0, None, 0)))
+        return Program(jax.vmap(partial(solve, self.model), in_axes=(0, None, 0)))
 
     @cached_property
     def _magnitudes(self):
