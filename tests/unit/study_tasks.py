@@ -104,3 +104,17 @@ def deadly(folder, said, prepared, number):
     if number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return record(said, number)
+
+
+def unlucky(folder, said, prepared, number):
+    """Task 1 answers with an error the first time, and well the next."""
+    failed = number == 1 and 1 not in (begun(folder) if (Path(folder) / "begun").exists() else [])
+    tell(folder, number)
+    if not failed:
+        return record(said, number)
+    error = {"kind": "ValueError", "message": "no luck"}
+    return {**Plan.from_dict(said).heading(number), "error": error, "run": {"seconds": 0.1}}
+
+
+def raising(said, prepared, number):
+    raise ValueError("no such thing here")

@@ -13,6 +13,7 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,13 +21,15 @@ import study_tasks
 from study_tasks import BENT, FALSE, LINE, begun, made_plan
 from typer.testing import CliRunner
 
-from pcuq import cli
-from pcuq.errors import InputError
-from pcuq.study import cluster, make_plan, run, work
-from pcuq.study.plan import Plan, settings_of
+from pcuq import Data, FunctionModel, Parameter, Problem, cli
+from pcuq.cli.study import _listening, _table
+from pcuq.errors import ComputationError, InputError
+from pcuq.study import cluster, make_plan, run, work, worlds
+from pcuq.study.drive import Step
+from pcuq.study.plan import MOST_TASKS, Plan, settings_of
 from pcuq.study.store import Store
 from pcuq.study.summary import rows, summary
-from pcuq.study.worlds import FileWorld, LotkaVolterra, read_world
+from pcuq.study.worlds import FileWorld, LotkaVolterra, Replicate, Target, read_world, world_of
 
 distributed = pytest.importorskip("distributed", reason="dask.distributed is not installed")
 
@@ -101,6 +104,12 @@ def test_methods_that_know_nothing_of_the_setting_are_fitted_once():
         ({"kind": "spread", "sizes": [-1.0]}, "> 0"),
         ({"regularisation": -1.0}, "regularisation"),
         ({"options": {"pcuq": {"colour": 1}}}, "options of a fit"),
+        ({"options": {"bayes": {"sampler": "gibbs"}}}, "`sampler` needs one of"),
+        ({"kind": "sensitivity", "methods": ["bayes"]}, "keep it among the methods"),
+        ({"replicates": MOST_TASKS}, "more than a study may have"),
+        ({"problem": "lotka-volterra", "times": [70.0]}, "leave --times out"),
+        ({"problem": "lotka-volterra", "kind": "spread", "sizes": [11.0]}, "at most 10 times"),
+        ({"problem": Path(__file__).parents[2] / "README.md"}, r"\(.yaml\) or a Python file"),
     ],
 )
 def test_a_study_that_cannot_be_is_refused_before_it_begins(line, change, message):
@@ -148,6 +157,23 @@ def test_two_processes_do_not_share_a_folder(tmp_path):
     store = Store(tmp_path / "s", made_plan(1))
     with store.lock(), pytest.raises(InputError, match="another process"), store.lock():
         pass
+
+
+def test_a_plan_that_cannot_be_read_is_refused(tmp_path):
+    Store(tmp_path / "s", made_plan(1))
+    (tmp_path / "s" / "study.json").write_text("[1]")
+    with pytest.raises(InputError, match=r"study.json cannot be read: choose another folder"):
+        Store(tmp_path / "s", made_plan(1))
+
+
+def test_a_folder_that_cannot_be_made_or_filled_is_said(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file cannot be written: File exists"):
+        Store(tmp_path / "file", made_plan(1))
+    store = Store(tmp_path / "s", made_plan(1))
+    (tmp_path / "s" / "tasks").rmdir()
+    with pytest.raises(ComputationError, match=r"00000.json could not be written \(No such file"):
+        store.add({"task": 0})
 
 
 # --- the cluster --------------------------------------------------------------------------------
@@ -250,6 +276,46 @@ def test_no_scheduler_at_an_address_is_said(tmp_path, monkeypatch):
         run_made(made_plan(1), tmp_path / "s", tmp_path, scheduler="tcp://127.0.0.1:9")
 
 
+def test_workers_and_a_scheduler_exclude_each_other(tmp_path):
+    with pytest.raises(InputError, match="not both"):
+        run_made(made_plan(1), tmp_path / "s", tmp_path, workers=1, scheduler="tcp://h:1")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_task_that_a_worker_cannot_run_ends_the_study_and_is_named(tmp_path, local):
+    options = {"scheduler": local.scheduler_address, "prepare": study_tasks.prepare}
+    with pytest.raises(ComputationError, match=r"task 0 could not be run.*ValueError: no such"):
+        run(made_plan(1), tmp_path / "s", task=study_tasks.raising, **options)
+    # What was prepared is kept, and the same command goes on.
+    assert Store(tmp_path / "s", made_plan(1)).prepared == {"regularisation": 1e-3, "factors": [1]}
+
+
+def test_a_study_whose_preparation_kills_the_workers_says_so():
+    def killed():
+        raise distributed.KilledWorker("prepare", None, 3)
+
+    client = SimpleNamespace(submit=lambda *args, **options: SimpleNamespace(result=killed))
+    with pytest.raises(ComputationError, match="could not be prepared: every worker"):
+        cluster.call(client, study_tasks.prepare, {})
+
+
+def test_workers_compile_into_the_cache_of_who_started_them(monkeypatch):
+    def told(folder):
+        config = SimpleNamespace(
+            jax_compilation_cache_dir=folder, jax_persistent_cache_min_compile_time_secs=0.5
+        )
+        monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(config=config))
+        return cluster._environment()
+
+    assert told("/a/cache") == {
+        "JAX_COMPILATION_CACHE_DIR": "/a/cache",
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.5",
+    }
+    assert told(None) == {}
+    monkeypatch.delitem(sys.modules, "jax")
+    assert cluster._environment() == {}
+
+
 def test_without_dask_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(InputError, match=r'pip install "pcuq\[study\]"'):
@@ -322,6 +388,164 @@ def test_lotka_volterra_is_scored_beyond_its_data_and_counts_redrawn_paths():
     np.testing.assert_allclose(np.diff(more.x), 0.5)
 
 
+ALONE = "\nproblem = pcuq.Problem(model, pcuq.Data([[0.1], [0.2]], noise=0.2))\n"
+WITHOUT_X = (
+    LINE.split("problem =")[0].replace("lambda x, p: [p", "lambda p: [p").replace(" * x]", "]")
+)
+FUNCTION = "\n\ndef truth(x, rng):\n    return 0.5 * x\n"
+FREE = LINE.replace("noise=0.2", 'noise=lambda p: jnp.exp(p["a"])').replace(
+    "import pcuq", "import jax.numpy as jnp\nimport pcuq"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "times", "message"),
+    [
+        ("import pcuq\n", None, "needs to define `problem`.*no such name"),
+        ("problem = 3\n", None, "needs to define `problem`.*int"),
+        (LINE + "\ntruth = 3\n", None, r"outputs of the data: \['y'\] lack"),
+        (WITHOUT_X + ALONE, [1.0], "one covariate: leave it out"),
+        (WITHOUT_X + ALONE + FUNCTION, None, "needs data with covariates"),
+        (FREE + FUNCTION, None, "noise with a known scale"),
+    ],
+)
+def test_a_file_of_which_no_study_can_be_made_is_refused(line, text, times, message):
+    line.write_text(text)
+    with pytest.raises(InputError, match=message):
+        make_plan("coverage", line, 1, regularisation=1e-2, times=times)
+
+
+def test_a_truth_of_another_shape_is_refused_when_it_is_asked(line):
+    line.write_text(LINE + FUNCTION)
+    world = read_world(make_plan("coverage", line, 1, regularisation=1e-2).origin)
+    with pytest.raises(InputError, match=r"finite numbers of shape \(8, 1\): got shape \(8,\)"):
+        world.replicate("misspecified", 0, {}, world.problem.kernel, 1.0)
+
+
+def test_a_truth_that_is_a_model_stands_at_its_parameters_or_at_its_fit():
+    x = np.linspace(0.0, 3.0, 8)
+    wrong = FunctionModel(lambda x, p: [p["b"] * x], {"b": Parameter("identity")}, ("y",))
+    data = Data(0.5 * x[:, None], x, noise=0.2)
+    problem = Problem(wrong, data)
+    fitted = FileWorld(problem, {"truth": wrong}, None).anchors(0)
+    assert set(fitted) == {"well-specified", "misspecified"}
+    np.testing.assert_allclose(fitted["misspecified"], [0.5], atol=0.02)
+    given = FileWorld(problem, {"truth": wrong, "truth_parameters": {"b": 2.0}}, None)
+    anchors = given.anchors(0)
+    assert anchors["misspecified"] == [2.0]
+    made = given.replicate("misspecified", 1, anchors, problem.kernel, 1.0)
+    np.testing.assert_allclose(made.targets[0].truth[:, 0], 2.0 * x, atol=1e-5)
+
+
+def test_a_process_reads_a_world_once_and_keeps_few(line, monkeypatch):
+    monkeypatch.setattr(worlds, "_worlds", type(worlds._worlds)())
+    origin = make_plan("coverage", line, 1, regularisation=1e-2).origin
+    first = world_of(origin)
+    assert world_of(origin) is first
+    for one in range(worlds.KEPT):
+        world_of(origin, (float(one),))
+    assert len(worlds._worlds) == worlds.KEPT
+    assert world_of(origin) is not first
+
+
+SHORT = {"warmup": 10, "draws": 10, "thin": 1}
+OPTIONS = {
+    "pcuq": {"particles": 4, **SHORT},
+    "bayes": {"sampler": "mala", "particles": 4, **SHORT},
+    "mmd-bayes": {"sampler": "mala", "particles": 4, **SHORT},
+}
+
+
+# --- a task -------------------------------------------------------------------------------------
+
+
+def scored(trajectories, ok):
+    """A fit that predicts this; the truth is 0 everywhere, under two conditions."""
+    asked = iter(zip(trajectories, ok, strict=True))
+
+    def predict(x, condition, noise, max_draws):
+        assert not noise
+        drawn, fine = next(asked)
+        return SimpleNamespace(trajectories=np.asarray(drawn), ok=np.asarray(fine))
+
+    targets = [Target(name, np.zeros(1), np.zeros((1, 1))) for name in "ab"]
+    replicate = Replicate(SimpleNamespace(columns=[0]), targets)
+    return work._scores(SimpleNamespace(predict=predict), replicate)
+
+
+def test_scores_are_of_draws_that_could_be_solved_under_every_condition():
+    draws = np.linspace(-1.0, 1.0, 101)
+    inside, beside = draws[:, None, None], (draws + 0.75)[:, None, None]
+    fine = np.ones(101, dtype=bool)
+    told = scored([inside, beside], [fine, fine])
+    assert told["coverage"] == {"0.5": 0.5, "0.9": 1.0}
+    assert told["width"] == pytest.approx(1.8)
+    assert told["failed_predictions"] == 0
+    lost = np.where(draws > 0, np.nan, draws)[:, None, None]
+    told = scored([lost, beside], [draws <= 0, fine])
+    assert told["failed_predictions"] == 50
+    assert told["width"] == pytest.approx(0.9)
+    with pytest.raises(ComputationError, match="no draw could be solved"):
+        scored([lost, beside], [draws <= 0, draws > 0])
+
+
+def test_every_setting_has_the_regularisation_at_which_its_fit_is_worth_as_much(line):
+    common = {"methods": ["pcuq"], "regularisation": 1e-2}
+    plan = make_plan("spread", line, 1, sizes=[0.5, 1, 2], **common)
+    # With different covariates v falls as 1/n, with repeated ones it stays.
+    prepared = work.prepare(plan.to_dict())
+    assert prepared["regularisation"] == 1e-2
+    np.testing.assert_allclose(prepared["factors"], [2.0, 1.0, 1.0], rtol=0.3)
+    assert prepared["factors"][1] == 1.0
+    np.testing.assert_allclose(prepared["anchors"]["well-specified"], [0.3, 0.5], atol=1e-2)
+    plan = make_plan("sensitivity", line, 1, multiples=[0.3], widths=[2.0], **common)
+    factors = work.prepare(plan.to_dict())["factors"]
+    names = [setting.name for setting in plan.settings]
+    assert factors[names.index("λ × 0.3")] == factors[names.index("base")] == 1.0
+    assert factors[names.index("ℓ × 2")] > 1.0  # the same fit explains more to a wider kernel
+
+
+def test_a_setting_under_which_the_fit_explains_nothing_is_named(line, monkeypatch):
+    plan = make_plan("spread", line, 1, sizes=[2], regularisation=1e-2)
+    monkeypatch.setattr(
+        work.Objective, "data_terms_of_many", lambda self, thetas: np.zeros(len(thetas))
+    )
+    with pytest.raises(ComputationError, match=r"under the setting 'base' \(v = 0\)"):
+        work.prepare(plan.to_dict())
+
+
+def test_a_task_fits_with_the_regularisation_of_its_setting_and_scores(line):
+    plan = make_plan(
+        "sensitivity",
+        line,
+        1,
+        methods=["pcuq"],
+        regularisation="auto",
+        multiples=[0.3],
+        widths=[2.0],
+        options=OPTIONS,
+    )
+    names = [setting.name for setting in plan.settings]
+    prepared = {
+        "anchors": ANCHORS,
+        "regularisation": 1e-2,
+        "factors": [4.0 if name == "λ × 0.3" else 1.0 for name in names],
+        "lengthscale": [0.5],
+    }
+    (number,) = [t.number for t in plan.tasks() if t.setting.name == "λ × 0.3"]
+    found = work.run_task(plan.to_dict(), prepared, number)
+    assert "error" not in found
+    assert found["regularisation"] == pytest.approx(0.3 * 4.0 * 1e-2)
+    assert (found["n"], found["failed_predictions"], found["exploded_paths"]) == (8, 0, 0)
+    assert set(found["coverage"]) == {"0.5", "0.9"}
+    assert 0 < found["crps"] < found["width"]
+    told = found.pop("run")
+    assert told["compiled"] >= 1 and told["pid"] == os.getpid()
+    again = work.run_task(plan.to_dict(), prepared, number)
+    assert again.pop("run")["compiled"] < 0.25 * told["compiled"]
+    assert again == found
+
+
 # --- tables -------------------------------------------------------------------------------------
 
 
@@ -362,12 +586,82 @@ def test_the_command_refuses_what_excludes_itself(tmp_path):
     assert unknown.exit_code == 2 and "coverage, sensitivity, spread" in unknown.stderr
 
 
-SHORT = {"warmup": 10, "draws": 10, "thin": 1}
-OPTIONS = {
-    "pcuq": {"particles": 4, **SHORT},
-    "bayes": {"sampler": "mala", "particles": 4, **SHORT},
-    "mmd-bayes": {"sampler": "mala", "particles": 4, **SHORT},
-}
+@pytest.fixture
+def made(tmp_path, monkeypatch, local):
+    """The command with stand-ins for what workers do, and its arguments."""
+    monkeypatch.setattr(work, "prepare", study_tasks.prepare)
+    monkeypatch.setattr(work, "run_task", functools.partial(study_tasks.unlucky, str(tmp_path)))
+    chosen = ["--methods", "bayes,pcuq", "--regularisation", "1e-2", "--replicates", "2"]
+    place = ["--scheduler", local.scheduler_address, "--out", str(tmp_path / "s")]
+
+    def invoke(kind, *more):
+        problem = ["--problem", str(tmp_path / "line.py")]
+        return CliRunner().invoke(cli.app, ["study", kind, *problem, *chosen, *place, *more])
+
+    return invoke
+
+
+def test_the_command_tells_how_far_it_is_and_what_failed_and_runs_that_again(line, tmp_path, made):
+    first = made("coverage")
+    assert first.exit_code == 0, first.stderr
+    assert "4 fits; results are kept in" in first.stderr
+    assert "0/4 fits  preparing on 2 workers\n" in first.stderr
+    assert "4/4 fits  on 2 workers, 1 failed\n" in first.stderr
+    assert "task 1 failed: ValueError: no luck" in first.stderr
+    head, *table = first.stdout.splitlines()
+    assert head.split()[:3] == ["case", "method", "setting"]
+    assert [row.split()[:2] for row in table] == [
+        ["well-specified", "bayes"],
+        ["well-specified", "pcuq"],
+    ]
+    assert "1 of 1 fits converged, 1 failed" in table[1]
+    told = made("coverage", "--json")
+    assert json.loads(told.stdout) == json.loads((tmp_path / "s" / "summary.json").read_text())
+    assert sorted(begun(tmp_path)) == [0, 1, 2, 3]  # all is known: nothing is run again
+    again = made("coverage", "--retry-failed")
+    assert "2 of 2 fits converged" in again.stdout.splitlines()[2]
+    assert "failed" not in again.stderr
+    assert sorted(begun(tmp_path)) == [0, 1, 1, 2, 3]
+
+
+def test_the_table_has_a_row_for_each_setting_and_a_dash_for_what_is_not_known():
+    plan = made_plan(1, "spread", settings=settings_of("spread", sizes=[1, 2]), methods=("pcuq",))
+    records = [study_tasks.record(plan.to_dict(), task.number) for task in plan.tasks()]
+    records[1]["rhat_max"] = None
+    lines = _table(summary(plan, records, PREPARED)).splitlines()
+    assert "n × 2" in lines[2] and lines[2].split("  ")[-2].strip() == "–"
+    assert f"{records[0]['crps']:.3g}" in lines[1] and "1.00" in lines[1]
+
+
+def test_an_interrupted_command_says_how_to_go_on(line, tmp_path, made, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pcuq.study.run", interrupted)
+    stopped = made("coverage")
+    assert stopped.exit_code == 130
+    assert f"what is done is kept in {tmp_path / 's'}" in stopped.stderr.replace("\n", " ")
+
+
+def test_numbers_that_are_none_are_refused_by_their_option(line, made):
+    refused = made("sensitivity", "--multiples", "0.1,much")
+    assert refused.exit_code == 2
+    assert "--multiples needs numbers with commas between" in refused.stderr
+
+
+def test_a_terminal_shows_a_bar_with_what_is_done_and_what_failed(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with _listening() as listen:
+        listen(Step(0, 4, 0, 2, None))
+        listen(Step(3, 4, 1, 2, {}))
+    assert "3/4" in terminal.getvalue()
+    assert "on 2 workers, 1 failed" in terminal.getvalue()
 
 
 @pytest.mark.slow
