@@ -47,7 +47,6 @@ def test_simulation_gives_species_parameters_compartments_and_rates(tmp_path):
     np.testing.assert_allclose(found["C"], 1.0)
 
 
-@pytest.mark.slow
 def test_amounts_and_concentrations_differ_by_the_compartment(tmp_path):
     model = load(
         tmp_path,
@@ -66,7 +65,6 @@ def test_amounts_and_concentrations_differ_by_the_compartment(tmp_path):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["rate", "assignment"])
 def test_concentration_follows_a_compartment_that_grows(tmp_path, kind):
     rule = sb.rate("C", "0.5") if kind == "rate" else sb.assignment("C", "1 + 0.5*time")
@@ -169,6 +167,37 @@ def test_a_pulse_shorter_than_any_step_is_not_stepped_over(tmp_path):
     np.testing.assert_allclose(found, [0.0, 1.0], rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("formula", "wanted"),
+    [
+        ("floor(time/on)", [1, 2]),
+        ("ceil(time - 0.25)", [0.25, 1.25, 2.25]),
+        ("rem(time, off)", [1.25, 2.5]),
+        ("quotient(time, off)", [1.25, 2.5]),
+        ("piecewise(1, cos(3*time) > 0, 0)", [np.pi / 6, np.pi / 2]),
+        ("piecewise(1, time*time > 2, 0)", [np.sqrt(2)]),
+        ("piecewise(1, off/time > 1, 0)", [1.25]),
+        ("piecewise(1, ramp/2 > off, 0)", [1.75]),
+        ("piecewise(1, sin(time) > 2, 0)", []),
+    ],
+)
+def test_the_solver_restarts_where_a_formula_steps_in_time(tmp_path, formula, wanted):
+    text = infusion(formula)
+    text = text.replace(
+        "</listOfParameters>", f"{sb.parameter('ramp', None, False)}</listOfParameters>"
+    )
+    text = text.replace("<listOfRules>", f"<listOfRules>{sb.assignment('ramp', '2*(time - 0.5)')}")
+    cuts = [segment.start for segment in segments.cut(load(tmp_path, text), TIMES[:-1])]
+    np.testing.assert_allclose(cuts, [0.0, *wanted], atol=1e-12)
+
+
+def test_a_step_whose_time_is_fitted_is_left_to_step_control(tmp_path):
+    text = infusion("piecewise(1, cos(on*time) > 0, 0)")
+    assert len(segments.cut(load(tmp_path, text), np.array([4.0]))) == 2
+    fitted = load(tmp_path, text, parameters={"on": pcuq.Parameter("log")})
+    assert len(segments.cut(fitted, np.array([4.0]))) == 1
+
+
 @pytest.mark.slow
 def test_periodic_switches_are_found(tmp_path):
     model = load(tmp_path, infusion("floor(time/on)"))
@@ -220,6 +249,28 @@ def test_a_delay_is_that_at_the_trigger_which_must_last_unless_it_persists(
     np.testing.assert_allclose(found, [0, 0, added])
 
 
+def test_an_event_that_was_not_true_before_the_start_comes_at_the_start(tmp_path):
+    dose = sb.event("dose", "time < 1", {"S1": "S1 + 3"})
+    text = sb.model(species=sb.species("S1", 1), events=dose)
+    (before,) = segments.cut(load(tmp_path, text), np.array([0.5]))
+    assert not before.jumps
+    text = text.replace('initialValue="true"', 'initialValue="false"')
+    (at_start,) = segments.cut(load(tmp_path, text), np.array([0.5]))
+    assert at_start.start == 0.0 and len(at_start.jumps) == 1
+
+
+def test_an_event_sets_a_concentration_in_a_compartment_that_follows_a_rule(tmp_path):
+    text = sb.model(
+        species=sb.species("S1", amount=2),
+        compartments=sb.COMPARTMENT.replace('constant="true"', 'constant="false"'),
+        rules=sb.assignment("C", "1 + time"),
+        events=sb.event("dose", "time >= 1", {"S1": "5"}),
+    )
+    model, u = load(tmp_path, text), jnp.array([2.0])
+    # It is held as an amount: 5 in a compartment of size 2.
+    np.testing.assert_allclose(model.jumps[0].change(1.0, u, u, model.constants), [10.0])
+
+
 def test_events_after_the_last_time_come_before_rest(tmp_path):
     dose = sb.event("dose", "time >= 5", {"S1": "S1 + 3"})
     text = sb.model(species=sb.species("S1", 1), events=dose)
@@ -245,7 +296,6 @@ def test_an_event_whose_time_is_changed_later_is_due_by_the_time_that_holds_then
     np.testing.assert_allclose(model.simulate(times)["S1"], wanted)
 
 
-@pytest.mark.slow
 def test_an_event_that_widens_a_compartment_keeps_amounts(tmp_path):
     place = sb.COMPARTMENT.replace('constant="true"', 'constant="false"')
     text = decay(compartments=place, events=sb.event("wider", "time >= 1", {"C": "4*C"}))
@@ -324,6 +374,119 @@ def test_formulas_have_their_value(tmp_path, formula, wanted):
     assert load(tmp_path, text).simulate([0.0])["y"][0] == pytest.approx(wanted, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("<apply><log/><cn>1000</cn></apply>", 3.0),
+        ("<apply><root/><cn>9</cn></apply>", 3.0),
+        ("<apply><log/><logbase><cn>2</cn></logbase><cn>8</cn></apply>", 3.0),
+        ("<apply><root/><degree><cn>3</cn></degree><cn>8</cn></apply>", 2.0),
+        ('<cn type="rational">3<sep/>4</cn>', 0.75),
+        ('<cn type="e-notation">3<sep/>2</cn>', 300.0),
+    ],
+)
+def test_mathml_that_leaves_out_its_defaults_has_its_value(tmp_path, written, wanted):
+    text = sb.model(parameters=sb.parameter("y", None, False), rules=sb.assignment("y", "1"))
+    text = text.replace(sb.math("1"), f"{MATH}{written}</math>")
+    assert written in text
+    assert load(tmp_path, text).simulate([0.0])["y"][0] == pytest.approx(wanted, abs=1e-12)
+
+
+def test_a_conversion_factor_of_the_model_is_that_of_every_species(tmp_path):
+    text = decay(
+        parameters=sb.parameter("k", 0.7) + sb.parameter("f", 2), attributes='conversionFactor="f"'
+    )
+    model = load(tmp_path, text)
+    slope = model.derivative(0.0, jnp.array([2.0, 0.0]), model.constants)
+    np.testing.assert_allclose(slope, [-2.8, 2.8])
+
+
+def test_a_reaction_without_a_law_may_change_nothing(tmp_path):
+    bare = f'<reaction id="idle" reversible="false">{sb.side("Reactants", {"B": 1})}</reaction>'
+    whole = sb.reaction("r", "C*k*S1", {"S1": 1}, {"S2": 1})
+    three = [sb.species("S1", concentration=2), sb.species("S2", concentration=0)]
+    held = sb.species("B", concentration=1, boundary=True)
+    model = load(tmp_path, decay(species="".join([*three, held]), reactions=whole + bare))
+    slope = model.derivative(0.0, jnp.array([2.0, 0.0]), model.constants)
+    np.testing.assert_allclose(slope, [-1.4, 1.4])
+    free = sb.species("B", concentration=1)
+    with pytest.raises(pcuq.InputError, match="'idle' has no kinetic law"):
+        load(tmp_path, decay(species="".join([*three, free]), reactions=whole + bare))
+
+
+def test_rules_and_assignments_without_a_formula_change_nothing(tmp_path):
+    empty = '<eventAssignment variable="S1"/>'
+    dose = sb.event("dose", "time > 1", {})
+    text = decay(
+        parameters=sb.parameter("k", 0.7, False),
+        rules='<rateRule variable="k"/>',
+        initial='<initialAssignment symbol="S1"/>',
+        events=dose.replace("<listOfEventAssignments>", f"<listOfEventAssignments>{empty}"),
+    )
+    model = load(tmp_path, text)
+    u, p = jnp.array([2.0, 0.0]), {**model.constants, "k": 0.7}
+    np.testing.assert_allclose(model.initial_state(p), u)
+    np.testing.assert_allclose(model.derivative(0.0, u, p), [-1.4, 1.4])
+    np.testing.assert_allclose(model.jumps[0].change(1.0, u, u, p), u)
+
+
+def test_a_stoichiometry_without_a_formula_is_named(tmp_path):
+    empty = '<speciesReference species="S1"><stoichiometryMath/></speciesReference>'
+    text = decay(
+        level=(2, 4),
+        compartments='<compartment id="C" size="1"/>',
+        reactions=sb.reaction("r", "k*S1", {"S1": empty}),
+    )
+    with pytest.raises(pcuq.InputError, match="stoichiometry of 'S1' in reaction 'r' has no form"):
+        load(tmp_path, text)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    def broken(*args):
+        raise OSError(5, "Input/output error")
+
+    (tmp_path / "model.xml").write_text(decay())
+    monkeypatch.setattr("pathlib.Path.open", broken)
+    with pytest.raises(pcuq.InputError, match=r"model\.xml cannot be read: Input/output error"):
+        pcuq.from_sbml(tmp_path / "model.xml")
+
+
+def test_a_start_may_follow_from_a_concentration_in_a_compartment_with_a_rule(tmp_path):
+    text = sb.model(
+        species=sb.species("S1", amount=2) + sb.species("S2", amount=2),
+        compartments=sb.COMPARTMENT.replace('constant="true"', 'constant="false"'),
+        rules=sb.assignment("C", "4 + time"),
+        initial=sb.start("S2", "3*S1"),
+    )
+    model = load(tmp_path, text)
+    # Both are held as amounts.
+    found = dict(zip(model.states, model.initial_state(model.constants), strict=True))
+    assert (float(found["S1"]), float(found["S2"])) == pytest.approx((2.0, 6.0))
+
+
+def test_the_rate_of_what_follows_a_rule_is_refused(tmp_path):
+    text = decay(parameters=GROWING, rules=RAMP, reactions=sb.reaction("r", "rateOf(v)", {"S1": 1}))
+    with pytest.raises(pcuq.InputError, match="rate of change of 'v' is asked for"):
+        load(tmp_path, text).simulate([0.0])
+
+
+def test_an_event_at_a_time_that_is_set_to_a_fitted_parameter_is_refused(tmp_path):
+    text = decay(
+        parameters=sb.parameter("k", 0.7) + sb.parameter("T", 1.0),
+        events=sb.event("dose", "time > T", {"S1": "3"}),
+    )
+    model = load(tmp_path, text, parameters={"k": pcuq.Parameter("log")})
+    assert [part.start for part in segments.cut(model, TIMES)] == [0.0, 1.0]
+    with pytest.raises(pcuq.InputError, match="time of an event depends on a fitted parameter"):
+        segments.cut(model.do(pcuq.Intervention(set={"T": "k"})), TIMES)
+
+
+def test_without_libsbml_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "libsbml", None)
+    with pytest.raises(pcuq.InputError, match=r'pip install "pcuq\[petab\]"'):
+        load(tmp_path, decay())
+
+
 def test_rates_of_change_can_be_used(tmp_path):
     text = decay(
         parameters=sb.parameter("k", 0.7) + sb.parameter("v", None, False),
@@ -336,6 +499,30 @@ def test_rates_of_change_can_be_used(tmp_path):
 FAST = sb.reaction("quick", "k*S1", {"S1": 1}, more='fast="true"')
 COMP = 'xmlns:comp="http://www.sbml.org/sbml/level3/version1/comp/version1" comp:required="true"'
 EMPTY = '<functionDefinition id="f"/>'
+FOREIGN = 'xmlns:foo="http://www.sbml.org/sbml/level3/version1/foo/version1" foo:required="true"'
+RATE_OF = (
+    '<csymbol encoding="text" definitionURL="http://www.sbml.org/sbml/symbols/rateOf"> rateOf '
+    "</csymbol>"
+)
+
+
+def written(formula):
+    """A model whose k has this MathML for its rate."""
+    rule = sb.rate("k", "1").replace(sb.math("1"), f"{MATH}{formula}</math>")
+    return decay(parameters=sb.parameter("k", 0.7, False), rules=rule)
+
+
+MATH = '<math xmlns="http://www.w3.org/1998/Math/MathML">'
+LEVEL_1 = (
+    '<?xml version="1.0"?><sbml xmlns="http://www.sbml.org/sbml/level1" level="1" version="2">'
+    '<model name="m"><listOfCompartments><compartment name="C"/></listOfCompartments></model>'
+    "</sbml>"
+)
+BARE = '<speciesReference species="S1" constant="true"/>'
+DOSE = sb.event("dose", "time > 1", {"S1": "S1 + 1"}, delay="2")
+PRIORITY = f"<priority>{sb.math('1')}</priority><listOfEventAssignments>"
+GROWING = sb.parameter("k", 0.7) + sb.parameter("v", None, False)
+RAMP = sb.assignment("v", "2*time")
 PORT = '<comp:listOfPorts><comp:port comp:idRef="S1" comp:id="way_in"/></comp:listOfPorts></model>'
 
 
@@ -371,6 +558,31 @@ PORT = '<comp:listOfPorts><comp:port comp:idRef="S1" comp:id="way_in"/></comp:li
         (decay(initial=sb.start("S1", "1/0")), "initial value of 'S1' is inf"),
         (decay(species=sb.species("S1") + sb.species("S2", amount=0)), "'S1' has no value"),
         (decay(species=sb.species("S1", amount=1, compartment="D")), "compartment 'D'"),
+        (LEVEL_1, "SBML level 1"),
+        (decay(packages=FOREIGN), "'foo' is a required package"),
+        (decay(attributes='conversionFactor="zz"'), "factor 'zz'"),
+        (decay(reactions=sb.reaction("r", "k", {"S1": BARE})), "no stoichiometry for 'S1'"),
+        (decay(events=DOSE), "values from before its delay"),
+        (decay(events=DOSE.replace("<listOfEventAssignments>", PRIORITY)), "has a priority"),
+        (
+            decay(parameters=GROWING, rules=RAMP,
+                  events=sb.event("e", "time > 1", {"v": "1"})),
+            "changes 'v', which has a rule",
+        ),
+        (
+            decay(functions=sb.function("f", "lambda(x, x)"),
+                  reactions=sb.reaction("r", "f(k, k)", {"S1": 1})),
+            "'f' with 2 arguments: it takes 1",
+        ),
+        (decay(rules=sb.rate("k", "rateOf(S1)") + sb.rate("k", "1")), "more than one rule"),
+        (decay(parameters=f'{GROWING}<parameter constant="true"/>'), "required attributes 'id'"),
+        (decay(events='<event id="e" useValuesFromTriggerTime="true"/>'), "'e' has no trigger"),
+        (decay().partition("<model")[0] + "</sbml>", "holds no SBML model"),
+        (written(f"<apply>{RATE_OF}<cn>2</cn></apply>"), "'k' uses rateOf on what is not one name"),
+        (written("<apply><abs/><cn>1</cn><cn>2</cn></apply>"), "'abs' with 2 arguments: .* 1"),
+        (written("<apply><lt/><cn>1</cn></apply>"), "'lt' with 1 arguments: .* 2 or more"),
+        (written("<apply><minus/><cn>1</cn><cn>1</cn><cn>1</cn></apply>"), "takes 1 to 2"),
+        (written("<lambda><cn>1</cn></lambda>"), "'lambda', which is not supported"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_named_in_one_sentence(tmp_path, text, said):

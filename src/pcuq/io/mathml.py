@@ -135,10 +135,7 @@ def _leaf(ast: Any, kind: int, where: str) -> Node | None:
 
 
 def _apply(operation: str, args: list[Node], where: str) -> Node:
-    if operation == "log" and len(args) == 1:
-        args = [ex.number(10.0), *args]
-    if operation == "root" and len(args) == 1:
-        args = [ex.number(2.0), *args]
+    # libsbml has put in the base of a logarithm and the degree of a root that were left out.
     fewest, most = ARITY.get(operation, (1, 1))
     if not fewest <= len(args) <= most:
         several = f"{fewest} or more" if most == MANY else f"{fewest} to {most}"

@@ -185,7 +185,10 @@ def _check_readable(libsbml: Any, document: Any, source: str) -> None:
 
 
 def _refuse_packages(document: Any, source: str) -> None:
-    """Refuse what a package adds to the model; one that is only declared does no harm."""
+    """Refuse what a package adds to the model; one that is only declared does no harm.
+
+    Required packages that libsbml does not know are errors that it has found when it read the file.
+    """
     everything = document.getListOfAllElements()
     added = [item for item in everything if item.getPackageName() in REFUSED_PACKAGES]
     if added:
@@ -195,12 +198,6 @@ def _refuse_packages(document: Any, source: str) -> None:
             f"({first.getElementName()} {first.getIdAttribute()!r}), which is not supported: write "
             "the model in SBML core alone."
         )
-    for i in range(document.getNumUnknownPackages()):
-        if document.getPackageRequired(document.getUnknownPackageURI(i)):
-            raise InputError(
-                f"{source} needs the SBML package {document.getUnknownPackagePrefix(i)!r}, which "
-                "is not supported: write the model in SBML core alone."
-            )
 
 
 def _check_identifiers(model: Any, source: str) -> None:
@@ -213,10 +210,8 @@ def _check_identifiers(model: Any, source: str) -> None:
                 references = (*_references(item, "Reactant"), *_references(item, "Product"))
                 items += [(reference.getId(), "SpeciesReference") for reference in references]
             for identifier, what in items:
-                if not identifier:
-                    if what in ("Event", "SpeciesReference"):
-                        continue
-                    raise InputError(f"{source} has a {what} without an id: give it one.")
+                if not identifier:  # an event, or a reference: libsbml refuses others without
+                    continue
                 if identifier in seen:
                     raise InputError(
                         f"{source} uses the id {identifier!r} twice, for a {seen[identifier]} and "
