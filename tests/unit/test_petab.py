@@ -1,6 +1,7 @@
 """PEtab into a Problem: a linear model whose answers are closed forms."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import petab_text as pt
 import pytest
@@ -10,7 +11,12 @@ from typer.testing import CliRunner
 
 import pcuq
 from pcuq import cli
+from pcuq.io import expressions as ex
+from pcuq.io.petab_formulas import read_formula
+from pcuq.io.petab_parameters import as_parameter, nominal_point
+from pcuq.io.petab_tables import Unknown
 from pcuq.likelihood import predictions
+from pcuq.parameters import Parameters
 from pcuq.predict import predict
 
 
@@ -164,6 +170,78 @@ def test_scales_and_priors_are_densities_of_the_value(tmp_path, scale, prior, nu
     wanted = exact(np.asarray(parameter.constrain(theta))) + np.log(slope)
     found = np.asarray(jax.vmap(parameter.log_prior)(theta))
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def unknown(lower, upper, nominal=None, prior=None, numbers=(), scale="lin"):
+    return Unknown(True, scale, lower, upper, nominal, prior, numbers)
+
+
+def test_a_parameter_without_bounds_lives_where_its_prior_does():
+    free = as_parameter("a", unknown(-np.inf, np.inf, prior="normal", numbers=(1.0, 2.0)))
+    assert (free.transform, float(free.constrain(-3.0))) == ("identity", -3.0)
+    positive = as_parameter("a", unknown(-np.inf, np.inf, prior="gamma", numbers=(2.0, 3.0)))
+    assert positive.transform == "log"
+    wanted = stats.gamma(2.0, scale=3.0).logpdf(np.exp(0.4)) + 0.4
+    assert float(positive.log_prior(jnp.array(0.4))) == pytest.approx(wanted, rel=1e-6)
+    one = as_parameter("a", unknown(0.5, 20.0, prior="logUniform", numbers=(1.0, 10.0)))
+    assert float(one.constrain(-50.0)) == pytest.approx(1.0)
+    assert float(one.constrain(50.0)) == pytest.approx(10.0)
+    # A uniform prior without numbers is that of the bounds.
+    same = [as_parameter("a", unknown(0.0, 4.0, prior=kind)) for kind in (None, "uniform")]
+    assert float(same[0].log_prior(jnp.array(0.3))) == float(same[1].log_prior(jnp.array(0.3)))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (unknown(0.0, np.inf, prior="normal", numbers=(1.0, 2.0), scale="log"), None),
+        (unknown(1.0, np.inf, prior="normal", numbers=(1.0, 2.0)), "two finite bounds"),
+        (unknown(-np.inf, 1.0, prior="normal", numbers=(1.0, 2.0)), "two finite bounds"),
+        (unknown(0.0, np.inf), "no prior and needs finite bounds"),
+        (unknown(5.0, 9.0, prior="logUniform", numbers=(1.0, 2.0)), "support outside the bounds"),
+    ],
+)
+def test_bounds_on_one_side_alone_are_refused_where_they_cannot_be_kept(row, said):
+    if said is None:
+        assert float(as_parameter("a", row).constrain(0.0)) == 1.0
+        return
+    with pytest.raises(pcuq.InputError, match=f"'a' .*{said}"):
+        as_parameter("a", row)
+
+
+def test_nominal_values_are_one_point_or_none():
+    rows = {"a": unknown(-np.inf, np.inf, 3.0, "normal", (1.0, 2.0))}
+    rows["b"] = unknown(-np.inf, np.inf, 2.0, "logNormal", (0.0, 1.0))
+    parameters = Parameters({name: as_parameter(name, row) for name, row in rows.items()})
+    np.testing.assert_allclose(nominal_point(rows, parameters), [3.0, np.log(2.0)])
+    assert nominal_point({**rows, "a": rows["a"]._replace(nominal=None)}, parameters) is None
+    with pytest.raises(pcuq.InputError, match="nominal value of parameter 'b' must be positive"):
+        nominal_point({**rows, "b": rows["b"]._replace(nominal=-1.0)}, parameters)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("piecewise(2*x, x > 1, 7)", [7.0, 4.0]),
+        ("piecewise(1, x > 1 || x < -1, 5)", [5.0, 1.0]),
+        ("min(x, 1) + max(x, 1) + sign(x) + abs(-x)", [3.0, 6.0]),
+        ("log10(100) + log2(8) + ln(exp(x)) + sqrt(4)", [7.5, 9.0]),
+        ("x - inf", [-np.inf, -np.inf]),
+    ],
+)
+def test_formulas_of_petab_have_their_value(text, wanted):
+    formula = read_formula(text, "a formula")
+    found = [ex.evaluate(formula, lambda name, x=x: x, None, 0.0, {}) for x in (0.5, 2.0)]
+    np.testing.assert_allclose(np.array(found, dtype=float), wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("  ", "is empty"), ("log(-1)", "cannot be read|negative"), ("sqrt(-2) + 1", "not real|root")],
+)
+def test_formulas_of_petab_without_a_value_are_refused(text, said):
+    with pytest.raises(pcuq.InputError, match=f"a formula .*({said})"):
+        read_formula(text, "a formula")
 
 
 def test_a_nominal_value_on_its_bound_is_moved_inside(tmp_path):
@@ -332,6 +410,26 @@ BAD = {
         {"problem": pt.V1["problem.yaml"].replace("[m", "[http://127.0.0.1:9/m")}, "not there"),
     "extension": (
         {"problem": pt.V1["problem.yaml"] + "extensions: {pk: {version: 1}}\n"}, "extension 'pk'"),
+    "prior without numbers": (prior("normal", ""), "objectivePriorParameters .* normal needs two"),
+    "prior outside the bounds": (prior("uniform", "20;30"), "'k1' has its support outside"),
+    "zero on a log scale": (table("parameters", "log10\t0.01", "log10\t0"), "positive lowerBound"),
+    "bound that is infinite": (table("parameters", "0\t10\t0.6", "0\tinf\t0.6"), "finite bounds"),
+    "wrong transformation": (
+        {"observables": "observableId\tobservableFormula\tnoiseFormula\tobservableTransformation\n"
+                        "obs_a\tA\t0.5\tsqrt\n"}, "observableTransformation"),
+    "no formula": (table("observables", "\tA\t", "\t\t"), "observableFormula .* is missing"),
+    "no condition": (table("measurements", ROW, "obs_a\t\t0\t1\n"), "no simulationConditionId"),
+    "formula that is not real": (table("observables", "A\t0.5", "log(-1)\t0.5"), "'obs_a'"),
+    "fitted rule": (
+        {"model": pt.MODEL.replace("<listOfReactions>", f"<listOfRules>{sb.assignment('k1', '1')}"
+                                   "</listOfRules><listOfReactions>")},
+        "'k1', which the model sets by a rule"),
+    "condition of a rule": (
+        {"model": pt.MODEL.replace("<listOfReactions>", f"<listOfRules>{sb.assignment('w', '1')}"
+                                   "</listOfRules><listOfReactions>").replace(
+            "</listOfParameters>", f"{sb.parameter('w', None, False)}</listOfParameters>"),
+         "conditions": "conditionId\tw\nc0\t3\n"},
+        "sets 'w', which the model determines by a rule"),
     "entities in entities": ({"model": pt.MODEL.replace("<sbml", BOMB + "<sbml").replace(
         "<model", '<model name="&e9;"')}, "not valid SBML"),
 }  # fmt: skip
@@ -359,6 +457,34 @@ def test_what_only_conditions_say_is_not_made_up(tmp_path):
         assert found.trajectories[0, 0, 0] == pytest.approx(conversion(1.0), rel=1e-5)
 
 
+def test_a_species_that_only_conditions_begin_needs_every_one_of_them(tmp_path):
+    files = {
+        "model": pt.MODEL.replace(
+            'id="B" compartment="C" initialConcentration="0"', 'id="B" compartment="C"'
+        ),
+        "measurements": pt.V1["measurements.tsv"] + "obs_a\tc1\t1\t0.4\n",
+    }
+    assert files["model"] != pt.MODEL
+    problem = load(tmp_path, conditions="conditionId\tB\nc0\t0.3\nc1\t0.6\n", **files)
+    assert [c.set["B"] for (c,) in problem.conditions.values()] == [0.3, 0.6]
+    with pytest.raises(pcuq.InputError, match=r"'B' has no value .* 'c1.*' does not set it"):
+        load(tmp_path, conditions="conditionId\tB\nc0\t0.3\nc1\tNaN\n", **files)
+
+
+def test_measurements_of_version_two_may_be_of_no_experiment(tmp_path):
+    text = pt.V2["measurements.tsv"].replace("obs_a\te2", "obs_a\t")
+    problem = load(tmp_path, pt.V2, measurements=text)
+    assert problem.conditions[""] == () or not problem.conditions[""]
+
+
+def test_an_extension_that_may_be_ignored_is(tmp_path):
+    text = pt.V2["problem.yaml"].replace(
+        "2.0.0", "2.0.0\nextensions: {pk: {version: 1.0.0, required: false}}"
+    )
+    wanted = load(tmp_path, pt.V2).fingerprint
+    assert load(tmp_path, pt.V2, problem=text).fingerprint == wanted
+
+
 @pytest.mark.parametrize("kind", BAD)
 def test_a_malformed_problem_is_refused_in_one_sentence(tmp_path, kind):
     changes, said = BAD[kind]
@@ -384,6 +510,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         pcuq.from_petab(tmp_path / "nothing.yaml")
 
 
+V2_ROWS = pt.V2["measurements.tsv"].partition("\n")[2]
 BAD_2 = {
     "unknown experiment": (("measurements", "obs_a\te2", "obs_a\te9"), "'e9'"),
     "unknown condition": (("experiments", "e2\t0\tlow", "e2\t0\tnone"), "'none'"),
@@ -399,7 +526,10 @@ BAD_2 = {
         "model_files: .* not of type",
     ),
     "extension": (("problem", "2.0.0", "2.0.0\nextensions: {pk: {required: true}}"), "'pk'"),
-}
+    "several starts": (("experiments", "e2\t0\tlow", "e2\t1\tlow"), "start at different times"),
+    "no rows": (
+        ("measurements", V2_ROWS, ""), "no rows in its measurement table: at least one was wanted"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", BAD_2)
