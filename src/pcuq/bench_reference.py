@@ -36,9 +36,9 @@ def time_reference(path: str | Path) -> dict[str, Any]:
     theirs = _module(Path(path))
     prey, cells = lotka_volterra.problem(seed=0), erk.problem(seed=0)
     setting = lotka_volterra.SETTINGS["main"]
-    known = jnp.asarray([setting.gamma, setting.delta])
     truth = np.array([setting.alpha, setting.beta])
     with jax.enable_x64(False):
+        known = jnp.asarray([setting.gamma, setting.delta])
         density, error = _theirs(
             theirs, prey, _prey_slope(known), setting.initial, truth, LV_STEP, LV_WIDTH
         )

@@ -1,31 +1,40 @@
 """The command line: what it writes, and how it fails."""
 
+import errno
 import io
 import json
+import math
 import re
 import runpy
 import shlex
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
+import closed_forms
+import jax
 import numpy as np
 import pytest
 import xarray as xr
-from made_fits import growth_problem
+from made_fits import growth_problem, made_fit
+from matplotlib.figure import Figure
 from rich.console import Console
 from typer.testing import CliRunner
 
 import pcuq
 from pcuq import cli, demo
-from pcuq.cli.files import finite
+from pcuq.cli.cache import use_compilation_cache
+from pcuq.cli.files import finite, write
 from pcuq.cli.fit import _choice
 from pcuq.cli.options import parse_noise, parse_times
 from pcuq.cli.problems import load_problem, load_runs, read_heldout, read_table
 from pcuq.cli.progress import Figures, PlainLines, display
+from pcuq.demo import NAMES
 from pcuq.errors import ComputationError, InputError
-from pcuq.reproduce.methods import Run
+from pcuq.reproduce.cases import CASES
+from pcuq.reproduce.methods import METHODS, Run
 from pcuq.samplers.base import Draw, Progress
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -324,6 +333,153 @@ def test_demo_writes_figures_a_summary_and_a_report(tmp_path):
     assert 'src="http' not in page
     assert "Do not trust this fit yet" in page  # ten draws are not enough, and it says so
     assert "It cannot be said yet" in page
+
+
+def test_the_demo_prints_what_it_writes_as_a_table_or_as_json(tmp_path, monkeypatch):
+    closed_forms.put_in_place(monkeypatch)
+    drawn = []
+
+    def composed(figure, file, **options):
+        drawn.append([ax.get_title() for ax in figure.axes])
+        (file.write if hasattr(file, "write") else file.write_bytes)(b"composed, not rendered")
+
+    def fitted(problem, method, regularisation, **options):
+        truth = {name: 0.1 for name in problem.parameters}
+        return made_fit(problem, method, centre=problem.parameters.unconstrain(truth), draws=10)
+
+    monkeypatch.setattr(Figure, "savefig", composed)
+    monkeypatch.setattr("pcuq.reproduce.methods.fit", fitted)
+    shown = invoke("demo", "--out", tmp_path, "--seed", 3)
+    assert shown.exit_code == 0, shown.stderr
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written["seed"] == 3
+    rows = shown.stdout.splitlines()[1:]
+    names = [(case, method) for case in CASES for method in METHODS]
+    assert [tuple(row.split()[:2]) for row in rows] == names
+    for row, (case, method) in zip(rows, names, strict=True):
+        known = written["cases"][case][method]
+        assert f"{known['coverage']['0.9']:.2f}" in row and row.endswith("yes")
+        assert f"{known['crps']:.3g}" in row
+    # A panel of parameters for each case, and one of predictions for each method and case.
+    assert list(CASES) in drawn
+    assert [f"{NAMES[m]}, {c}" for c in CASES for m in METHODS] in drawn
+    for file in ("report.html", "parameters.png", "predictions.png"):
+        assert (tmp_path / file).stat().st_size > 0
+    page = (tmp_path / "report.html").read_text()
+    assert page.count("<h2>") == 2 and "from seed 3" in page
+    assert "misspecified: PCUQ, " in shown.stderr and "wrote" in shown.stderr
+
+
+def test_bench_prints_a_row_for_each_size_and_the_other_code_beside(monkeypatch):
+    row = {"ms_per_gradient": 1.25, "ms_per_mala_iteration": 2.5, "compile_s": 3.0}
+    row |= {"steps": 81, "ode_error": 2e-6}
+    theirs = {"ms_per_mala_iteration": 250.0}
+    found = {
+        "lotka_volterra": {"10": row, "50": row},
+        "erk": {"20": row},
+        "reference": {
+            "lotka_volterra": {"10": {**theirs, "times_as_long": 100.0}},
+            "erk": {"20": theirs},
+        },
+        "memory_mb": math.nan,
+    }
+    asked = []
+
+    def run(quick, reference, tell):
+        asked.append((quick, reference))
+        return found
+
+    monkeypatch.setattr("pcuq.bench.bench", run)
+    shown = invoke("bench", "--quick", "--reference", "theirs")
+    assert asked == [(True, Path("theirs"))]
+    lines = shown.stdout.splitlines()
+    assert [line.split() for line in lines[1:4]] == [
+        ["lotka_volterra", "10", "1.25", "2.5", "3", "81", "2e-06"],
+        ["lotka_volterra", "50", "1.25", "2.5", "3", "81", "2e-06"],
+        ["erk", "20", "1.25", "2.5", "3", "81", "2e-06"],
+    ]
+    assert lines[4].endswith("N = 10: 250 ms per MALA iteration, 100 times ours")
+    assert lines[5].endswith("erk, N = 20: 250 ms per MALA iteration")
+    assert json.loads(invoke("bench", "--json").stdout) == {**found, "memory_mb": None}
+
+
+def test_explore_serves_the_runs_until_it_is_stopped(fitted, monkeypatch):
+    pytest.importorskip("panel", reason="panel is not installed")
+    from pcuq import explore
+
+    said, stopped = [], []
+
+    class Thread:
+        def join(self):
+            raise KeyboardInterrupt
+
+    def serve(engine, port, show):
+        said.append((engine, port, show))
+        served = types.SimpleNamespace(url="http://127.0.0.1:5006", thread=Thread())
+        served.stop = lambda: stopped.append(True)
+        return served
+
+    monkeypatch.setattr(explore, "serve", serve)
+    monkeypatch.setattr(explore, "Engine", lambda fits, condition: (fits, condition))
+    problem, run, _ = fitted
+    shown = invoke("explore", run, "--problem", problem, "--port", 5006, "--no-open", "--json")
+    assert shown.exit_code == 0, shown.stderr
+    assert json.loads(shown.stdout) == {"url": "http://127.0.0.1:5006"}
+    (((fits, condition), port, show),) = said
+    assert [fit.method for fit in fits] == ["pcuq"] and condition == ""
+    assert (port, show, stopped) == (5006, False, [True])
+    assert "stop with Ctrl-C" in shown.stderr
+
+
+def test_what_is_compiled_is_kept_in_the_user_s_cache(tmp_path, monkeypatch):
+    told = {}
+    monkeypatch.setattr(jax.config, "update", told.__setitem__)
+    use_compilation_cache()
+    assert told == {}  # JAX was told where, by the environment
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    use_compilation_cache()
+    assert told["jax_compilation_cache_dir"] == str(tmp_path / "pcuq" / "jax")
+    assert (tmp_path / "pcuq" / "jax").is_dir()
+    told.clear()
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    use_compilation_cache()
+    assert told == {}  # nowhere to keep it: compile anew
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "said"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), ComputationError, "could not be written: No sp"),
+        (OSError(errno.EACCES, "Denied"), InputError, "cannot be written: Denied"),
+        (InputError("{} is wrong"), InputError, "out.nc is wrong"),
+    ],
+)
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path, raised, kind, said):
+    out = tmp_path / "out.nc"
+    out.write_text("old")
+
+    def writer(path):
+        path.write_text("half")
+        if isinstance(raised, InputError):
+            raise InputError(str(raised).format(path))
+        raise raised
+
+    with pytest.raises(kind, match=said) as caught:
+        write(out, writer)
+    assert str(out) in str(caught.value)
+    assert out.read_text() == "old" and list(tmp_path.iterdir()) == [out]
+
+
+def test_an_interrupt_while_arguments_are_read_has_its_code(monkeypatch):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
 
 
 def test_version_and_help_need_no_command():
