@@ -58,3 +58,7 @@ def moody_batch(x, p):
     if (p["k"] >= 1).any():
         raise RuntimeError("one of them is bad")
     return np.multiply.outer(p["a"], x)[..., None]
+
+
+def square(number):
+    return number**2

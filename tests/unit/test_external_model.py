@@ -3,6 +3,7 @@
 import gc
 import multiprocessing
 import os
+import pickle
 import signal
 import time
 import weakref
@@ -17,8 +18,10 @@ import simulators
 
 import pcuq
 from pcuq._program import Program
-from pcuq.models import Model, Solver
+from pcuq.models import Model, Solver, processes
 from pcuq.models.callback import ExternalSolver
+from pcuq.models.processes import Failure
+from pcuq.models.simulations import _split
 from pcuq.zoo import lotka_volterra
 
 X = np.linspace(0.0, 3.0, 7)
@@ -205,7 +208,47 @@ def test_a_worker_that_dies_or_hangs_costs_one_particle():
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.slow
+def test_a_worker_says_why_what_it_found_cannot_be_sent_and_goes_on():
+    """In this process: a worker is a loop over a connection."""
+    asked, sent = [(0, (2,)), (0, (3,))], []
+
+    class Connection:
+        def recv(self):
+            if not asked:
+                raise EOFError
+            return asked.pop(0)
+
+        def send(self, what):
+            if what == 4:
+                raise TypeError("cannot pickle 'module' object")
+            if what == 9:
+                raise OSError
+            sent.append(what)
+
+    processes._serve(Connection(), pickle.dumps((simulators.square,)))
+    assert sent[0] == "ready"
+    assert isinstance(sent[1], Failure) and "cannot pickle" in sent[1].cause
+    assert len(sent) == 2 and not asked  # nobody listens any more: it ends
+
+
+@pytest.mark.parametrize(
+    ("answer", "wanted"),
+    [
+        (np.array([[1.0], [2.0]]), [1.0, 2.0]),
+        ({"a": [1.0, 2.0], "b": [3.0, 4.0]}, [{"a": 1.0, "b": 3.0}, {"a": 2.0, "b": 4.0}]),
+        ({"a": [1.0, 2.0], "b": [3.0]}, None),
+        (3.0, None),
+        ([1.0, 2.0, 3.0], None),
+    ],
+)
+def test_what_a_batch_returned_is_split_by_rows_or_all_of_it_has_failed(answer, wanted):
+    found = _split(answer, 2)
+    if wanted is None:
+        assert [one.cause[:22] for one in found] == ["Input: 2 rows were wan"] * 2
+    else:
+        assert found == wanted
+
+
 def test_a_worker_that_was_ended_between_calls_is_replaced():
     model = decay(workers=1)
     rows = {"a": np.array([1.0]), "k": np.array([0.5])}

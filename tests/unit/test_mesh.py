@@ -238,7 +238,12 @@ def test_explosive_and_much_harder_representatives_do_not_decide_the_mesh():
     assert told["steps"] <= alone["steps"] + 2
 
 
-@pytest.mark.slow
+def test_a_mesh_of_a_model_that_comes_to_rest_is_refused():
+    model = ODEModel(lambda t, u, p: -p["r"] * u, {"u": 1.0}, {"r": Parameter("log")})
+    with pytest.raises(InputError, match="a mesh needs fixed times"):
+        model.solver(np.array([1.0, np.inf]), {"r": np.array([5.0])}, method="mesh")
+
+
 def test_a_mesh_that_cannot_be_had_is_an_error_only_if_it_was_asked_for():
     model = ODEModel(lambda t, u, p: p["r"] * u**2, {"u": 1.0}, {"r": Parameter("log")})
     with pytest.raises(ComputationError, match="mesh"):

@@ -11,6 +11,17 @@ import pcuq
 from pcuq.models import stepping
 from pcuq.models.adaptive import AdaptiveSolver
 from pcuq.models.segments import cut
+from pcuq.models.survey import (
+    FLOORS,
+    MANY_STEPS,
+    MOST_KEPT,
+    STIFF,
+    Survey,
+    accurate,
+    if_stiff,
+    strictly,
+    surveyor_of,
+)
 
 X = np.array([0.0, 0.1, 1.0, 10.0, 40.0])
 MANY = 40  # enough for the late ones to go on by themselves
@@ -102,3 +113,71 @@ def test_a_solve_that_takes_too_many_steps_is_given_up():
         jnp.bool_(True), 1e-8, jnp.ones(1), 20,
     )  # fmt: skip
     assert not taken.fine and taken.tried == 20 and 0 < taken.t < 1
+
+
+# --- by which method --------------------------------------------------------------------------
+
+
+def solved(fine, steps=10) -> Survey:
+    """As if this had been solved."""
+    fine = np.asarray(fine, dtype=bool)
+    none = np.zeros((len(fine), 1, 1))
+    return Survey(none, none, fine, np.full(len(fine), steps), (), np.ones((len(fine), 1)))
+
+
+@pytest.mark.parametrize(
+    ("explicit", "implicit", "stiff"),
+    [
+        (solved([1, 1, 1, 0], MANY_STEPS - 1), None, False),  # quick enough: not even asked
+        (solved([1, 1, 1, 1], 2 * STIFF * 100), solved([1, 1, 1, 1], 100), True),
+        (solved([1, 1, 1, 1], MANY_STEPS), solved([1, 1, 1, 1], MANY_STEPS / 2), False),
+        (solved([1, 0, 0, 0], 10), solved([1, 1, 1, 0], 10), True),  # far more can be solved
+        (solved([0, 0, 0, 0]), solved([0, 0, 0, 0]), False),
+    ],
+)
+def test_implicit_steps_are_taken_where_they_are_far_fewer_or_alone_arrive(
+    explicit, implicit, stiff
+):
+    def survey(values, method, rtol):
+        assert method == "implicit" and implicit is not None
+        return implicit
+
+    assert if_stiff(survey, {}, explicit, 1e-6) is (implicit if stiff else None)
+
+
+def test_magnitudes_are_held_as_strictly_as_nearly_all_solves_allow():
+    asked = []
+
+    def survey(values, method, rtol, scale):
+        asked.append(float(scale[0, 1]))
+        return solved([1, 1, 1, asked[-1] >= bearable])
+
+    first = solved([1, 1, 1, 1])._replace(scale=np.tile([1.0, 1e-30], (4, 1)))
+    bearable = FLOORS["implicit"][1]
+    found, floor = strictly(survey, {}, "implicit", 1e-8, first)
+    assert found.fine.all() and floor == bearable and asked == list(FLOORS["implicit"][:2])
+    bearable = np.inf
+    found, floor = strictly(survey, {}, "implicit", 1e-8, first)
+    assert not found.fine.all() and floor == FLOORS["implicit"][-1]
+
+
+def test_an_accurate_solve_is_by_the_method_and_at_the_accuracy_that_can_be_had():
+    def survey(values, method, rtol, scale=None):
+        return solved([method == "implicit" and rtol >= finest], rtol)
+
+    finest = 1e-12
+    assert accurate(survey, {}, 1e-12).steps == 1e-12
+    finest = 1e-9
+    assert accurate(survey, {}, 1e-12).steps == pytest.approx(1e-8)
+    finest = 1.0
+    with pytest.raises(pcuq.ComputationError, match="the model could not be solved"):
+        accurate(survey, {}, 1e-12)
+
+
+def test_of_many_designs_only_the_latest_programs_are_kept():
+    model = robertson()
+    first = surveyor_of(model, X)
+    assert surveyor_of(model, X) is first
+    for one in range(MOST_KEPT):
+        surveyor_of(model, X + one + 1)
+    assert surveyor_of(model, X) is not first
