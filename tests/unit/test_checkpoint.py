@@ -1,5 +1,6 @@
 """A run that was cut off goes on to the same bytes."""
 
+import importlib
 import json
 import os
 import shutil
@@ -118,7 +119,7 @@ def test_a_calibrated_run_does_not_calibrate_again(tmp_path, monkeypatch):
         seconds=1.5,
     )
     settings = SETTINGS | dict(regularisation="auto")
-    module = sys.modules["pcuq.fit"]
+    module = importlib.import_module("pcuq.fit")
     monkeypatch.setattr(module, "calibrate", lambda *args, **kwargs: found)
     with pytest.raises(CutError):
         pcuq.fit(line(), **settings, checkpoint=tmp_path / "run", progress=cut_at(0.5))
@@ -194,6 +195,38 @@ def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path):
     with pytest.raises(InputError, match=r"no checkpoint \(thesis.tex\)"):
         pcuq.fit(line(), **SETTINGS, checkpoint=tmp_path)
     assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_folder_that_a_link_leads_out_of_is_left_alone(tmp_path):
+    (tmp_path / "elsewhere").write_text("years of work")
+    keeper = checkpoint.FitCheckpoint(tmp_path / "run", "identity", resume=False)
+    (keeper.folder / "chosen.npz").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match=r"no checkpoint \(chosen.npz\)"):
+        checkpoint.discard(keeper.folder)
+    assert (keeper.folder / "begun.npz").exists()
+
+
+def test_what_the_disk_refuses_is_said(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"no checkpoint can be kept in .*: Not a directory"):
+        checkpoint.FitCheckpoint(tmp_path / "file" / "run", "identity", resume=False)
+    keeper = checkpoint.FitCheckpoint(tmp_path / "run", "identity", resume=False)
+
+    def refuse(*args, **options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "write_whole", refuse)
+        with pytest.raises(ComputationError, match=r"No space left on device.*make room"):
+            keeper.keep_chosen({"a": np.zeros(1)})
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint.shutil, "rmtree", refuse)
+        with pytest.raises(InputError, match=r"cannot be removed: .*No space left"):
+            checkpoint.discard(keeper.folder)
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.read_bytes", refuse)
+        with pytest.raises(InputError, match=r"begun.npz cannot be read: No space left"):
+            checkpoint.FitCheckpoint(tmp_path / "run", "identity", resume=True)
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ from pcuq.cli.files import finite, write
 from pcuq.cli.fit import _choice
 from pcuq.cli.options import parse_noise, parse_times
 from pcuq.cli.problems import load_problem, load_runs, read_heldout, read_table
-from pcuq.cli.progress import Figures, PlainLines, display
+from pcuq.cli.progress import Figures, PlainLines, _duration, display, listening
 from pcuq.demo import NAMES
 from pcuq.errors import ComputationError, InputError
 from pcuq.reproduce.cases import CASES
@@ -631,6 +631,23 @@ def test_what_a_chosen_regularisation_cost_is_said():
     wanted = "λ★ = 3e-05, bound by the spread: finding it took 40 s, the fit 21 s."
     assert _choice(said) == wanted
     assert _choice(said | {"calibration": "null"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(89, "89 s"), (120, "2 min"), (5340, "89 min"), (9000, "2.5 h")]
+)
+def test_durations_are_told_in_the_unit_that_suits_them(seconds, said):
+    assert _duration(seconds) == said
+
+
+def test_a_terminal_has_a_bar_and_anything_else_has_lines(monkeypatch):
+    with listening() as listen:
+        assert isinstance(listen, PlainLines)
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with listening() as listen:
+        assert not isinstance(listen, PlainLines)
 
 
 def test_lines_are_told_now_and_then_with_the_time_left(monkeypatch, capsys):

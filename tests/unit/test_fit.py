@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from types import SimpleNamespace
 
@@ -13,12 +14,17 @@ import pytest
 from scipy.stats import norm
 
 import pcuq
+from pcuq.calibrate import Calibration
+from pcuq.checkpoint import FitCheckpoint
 from pcuq.fixed_point import fixed_point
 from pcuq.objective import Objective
-from pcuq.settings import make_settings
+from pcuq.random_batch import RandomBatches
+from pcuq.settings import make_settings, with_lam
+from pcuq.sharded import ShardedObjective
 from pcuq.trust import convergence, settled, verdict
 from pcuq.verify import SolverCheck
 
+fit_module = importlib.import_module("pcuq.fit")  # pcuq.fit itself is the function
 LAM = 0.02
 
 
@@ -97,12 +103,104 @@ def test_a_flow_in_which_all_are_one_batch_draws_the_same():
     assert np.abs(some - exact).max() > 1e-3
 
 
-@pytest.mark.slow
 def test_the_paper_s_beta_gives_a_point_and_says_so():
     y = np.random.default_rng(0).normal(size=60)
     fit = pcuq.fit(location_problem(y), method="mmd-bayes", beta="paper")
     assert "point mass" in fit.status
     assert np.ptp(fit.thetas) == 0
+
+
+def test_devices_share_the_particles_evenly(monkeypatch):
+    monkeypatch.setattr(jax, "local_device_count", lambda: 4)
+    asked = (location_problem(), "pcuq", LAM, 6, 2, "mala", None, None, None, 0, "matched")
+    assert make_settings(*asked, devices=3).devices == 3
+    with pytest.raises(pcuq.InputError, match="divides the 6 particles: got 4"):
+        make_settings(*asked, devices=4)
+
+
+def test_large_systems_are_summed_as_was_asked():
+    objective = Objective(location_problem())
+    settings = make_settings(
+        location_problem(), "pcuq", LAM, 6, 2, "flow", None, None, None, 0, "matched"
+    )
+    assert fit_module._at_scale(settings, objective) is objective
+    batches = fit_module._at_scale(settings._replace(pair_batch=3), objective)
+    assert isinstance(batches, RandomBatches)
+    spread = fit_module._at_scale(settings._replace(devices=1), objective)
+    assert isinstance(spread, ShardedObjective)
+
+
+CALIBRATION = Calibration(
+    regularisation=2e-3,
+    bound_by="the spread",
+    lams=np.array([1e-3, 1e-2]),
+    outside=np.zeros((1, 2)),
+    spread=np.ones((1, 2)),
+    bayes_spread=np.ones(1),
+    settled=np.ones((1, 2), bool),
+    seconds=1.5,
+)
+
+
+def test_a_regularisation_that_was_found_is_kept_and_not_found_again(tmp_path, monkeypatch):
+    said = []
+
+    def calibrate(problem, seed, tell):
+        tell("one fit")
+        return CALIBRATION
+
+    monkeypatch.setattr(fit_module, "calibrate", calibrate)
+    keeper = FitCheckpoint(tmp_path / "run", "identity", resume=False)
+    assert keeper.latest() == (0, None, False)
+    assert fit_module._calibration(location_problem(), 0, None, said.append) is CALIBRATION
+    assert fit_module._calibration(location_problem(), 0, keeper, said.append) is CALIBRATION
+    assert said == ["choosing λ: one fit"] * 2
+    monkeypatch.setattr(fit_module, "calibrate", lambda *args, **options: pytest.fail("again"))
+    again = FitCheckpoint(tmp_path / "run", "identity", resume=True)
+    found = fit_module._calibration(location_problem(), 0, again, said.append)
+    assert found.to_dict() == CALIBRATION.to_dict()
+
+
+def test_a_regularisation_that_was_found_brings_the_beta_that_belongs_to_it():
+    def settings(method):
+        asked = (method, "auto", 6, 2, "mala", 10, 10, 1, 0, "matched")
+        return with_lam(make_settings(location_problem(), *asked), 2e-3)
+
+    assert settings("pcuq").lam == 2e-3 and np.isnan(settings("pcuq").beta)
+    assert settings("mmd-bayes").beta == pytest.approx(1 / (2 * 2e-3))
+
+
+@pytest.mark.parametrize(
+    ("method", "usable", "said"),
+    [
+        ("bayes", False, "no starting particle can be solved"),
+        ("pcuq", True, r"no starting particle explains any of the data \(v = 0"),
+    ],
+)
+def test_particles_that_cannot_begin_are_an_error_that_says_what_to_do(method, usable, said):
+    objective = SimpleNamespace(
+        data_terms_of_many=lambda thetas: np.zeros(len(thetas)),
+        usable_of_many=lambda thetas: np.full(len(thetas), usable),
+    )
+    starts, settings = np.zeros((2, 3, 1)), SimpleNamespace(method=method)
+    with pytest.raises(pcuq.ComputationError, match=said):
+        fit_module._run(None, starts, objective, settings, None, None, False)
+
+
+def test_joint_noise_is_refused_where_it_cannot_be_fitted():
+    noise = pcuq.JointNoise(draw=lambda key, w, s: w)
+    model = pcuq.FunctionModel(
+        lambda x, p: [p["mu"], p["mu"]], {"mu": pcuq.Parameter("identity")}, ["a", "b"]
+    )
+    problem = pcuq.Problem(
+        model, pcuq.Data(np.ones((4, 2)), noise=noise), pcuq.GaussianKernel(lengthscale_y=0.5)
+    )
+    with pytest.raises(pcuq.InputError, match="sampler='flow'"):
+        pcuq.fit(problem, regularisation=LAM, sampler="ensemble")
+    with pytest.raises(pcuq.InputError, match="check under JointNoise"):
+        pcuq.check(problem, regularisation=LAM)
+    with pytest.raises(pcuq.InputError, match="JointNoise"):
+        pcuq.calibrate(problem)
 
 
 def sound(**changes):

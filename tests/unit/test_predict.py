@@ -354,6 +354,35 @@ def test_any_function_of_a_trajectory_is_a_functional():
     assert found.functional(lambda x, w: w["a"]).quantile([0.1, 0.5]).shape == (2, 9)
 
 
+def test_a_functional_of_several_shapes_is_refused():
+    found = curve([[4, 2, 1], [1, 2, 4]], [0, 1, 3])
+    with pytest.raises(InputError, match="'above' needs values of one shape"):
+        found.functional(lambda x, w: x[: int(w["w"][0])], "above")
+
+
+def test_times_need_one_covariate_and_two_are_kept_apart():
+    plane = replace(curve([[4, 2, 1]], [0, 1, 3]), x=np.array([[0, 1], [1, 1], [3, 2.0]]))
+    with pytest.raises(InputError, match=r"along one covariate: use .functional"):
+        plane.time_of_peak("w")
+    np.testing.assert_array_equal(plane.to_dataset()["covariates"], plane.x)
+    assert list(plane.to_frame().columns[:3]) == ["x0", "x1", "output"]
+    alone = replace(plane, x=None)
+    assert "x" not in alone.to_dataset().coords and "x" not in alone.to_frame().columns
+
+
+def test_predictions_and_functionals_tell_how_many_draws_they_have():
+    found = curve([[4, 2, 1], [np.nan] * 3], [0, 1, 3])
+    assert repr(found) == "Prediction(2 of 2 draws, 1 failed; 3 points; w)"
+    never = found.time_to_threshold("w", 9.0)
+    assert repr(never) == f"Functional({never.name!r}, 2 draws, never=1)"
+
+
+def test_equal_weights_are_none():
+    values = np.array([[1.0], [2.0], [4.0]])
+    found = functionals.quantile(values, 0.25, np.full(3, 1 / 3))
+    np.testing.assert_array_equal(found, functionals.quantile(values, 0.25))
+
+
 def test_frame_has_a_row_per_point_and_output():
     frame = predict(line(), [[1.0], [3.0]], X).to_frame()
     assert list(frame.columns[:3]) == ["x", "output", "mean"]

@@ -109,6 +109,42 @@ def test_without_held_out_values_the_verdict_stays_a_perhaps(fits):
     assert "held-out" not in verdict.answer
 
 
+@pytest.mark.parametrize(
+    ("share", "kind", "said"),
+    [
+        (0.9, "care", "Perhaps, within its bands"),
+        (0.3, "no", "Not as it is: pcuq's 90 % bands hold 30 % of"),
+        (float("nan"), "unknown", "holds no predictions to compare"),
+    ],
+)
+def test_bands_that_miss_what_they_were_fitted_to_are_not_to_be_used(fits, share, kind, said):
+    verdict = judge([found(fits[1], 1.0, share)])
+    assert verdict.kind == kind and said in verdict.answer
+
+
+@pytest.mark.parametrize(("share", "kind"), [(0.9, "yes"), (0.7, "care"), (0.2, "no")])
+def test_the_share_of_held_out_values_is_the_verdict(fits, share, kind):
+    heldout = {"coverage": {"0.9": share}, "scored": 20}
+    verdict = judge([replace(found(fits[1], 1.0, 0.9), heldout=heldout)])
+    assert verdict.kind == kind and "of 20 values that were held out" in verdict.answer
+
+
+def test_a_report_of_what_does_not_belong_together_is_refused(fits):
+    one = held(fits[1], True)
+    with pytest.raises(InputError, match="at least one fit"):
+        report([])
+    with pytest.raises(InputError, match="a Case has its own `heldout`"):
+        report([Case("a", fits)], [one])
+    other = made_fit(growth_problem(shift=0.3), "pcuq", curves=False)
+    with pytest.raises(InputError, match="these fits are of several"):
+        report([fits[1], other], [one])
+
+
+def test_a_fit_that_cannot_be_written_is_said(fits, tmp_path):
+    with pytest.raises(InputError, match=r"run\.nc cannot be written: No such file"):
+        fits[0].save(tmp_path / "none" / "run.nc")
+
+
 def test_a_fit_that_has_not_converged_supports_no_verdict(problem):
     verdict = judge(gather(Case("", [made_fit(problem, "pcuq", 0.2, trusted=False)])))
     assert verdict.kind == "unknown"
