@@ -16,6 +16,7 @@ from pathlib import Path
 import closed_forms
 import jax
 import numpy as np
+import petab_text
 import pytest
 import xarray as xr
 from made_fits import growth_problem, made_fit
@@ -162,6 +163,36 @@ def test_held_out_rows_of_an_unknown_condition_are_refused(tmp_path):
     with pytest.raises(InputError, match="which of the conditions quick"):
         read_heldout(table, fit)
     assert read_heldout(table, pcuq.Fit(xr.DataTree(), plain)).data.n == 1
+
+
+def test_held_out_measurements_are_a_table_s_or_a_problem_s(tmp_path, line):
+    fit = pcuq.Fit(xr.DataTree(), growth_problem())
+    assert read_heldout(line, fit).data.n == 4
+    table = tmp_path / "later.csv"
+    table.write_text("time,predators\n6,3.1\n")
+    with pytest.raises(InputError, match=r"later.csv has no column named like .*prey"):
+        read_heldout(table, fit)
+
+
+def test_a_table_needs_a_model_in_the_file(tmp_path):
+    (tmp_path / "table.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "empty.py").write_text("a = 1\n")
+    table = read_table(tmp_path / "table.csv", None, None, None, "0.1")
+    with pytest.raises(InputError, match=r"empty\.py needs to define `model`, for the meas"):
+        load_problem(tmp_path / "empty.py", table)
+
+
+def test_a_petab_problem_whose_files_cannot_be_carried_is_fitted_all_the_same(
+    tmp_path, monkeypatch, capsys
+):
+    def refuse(path):
+        raise InputError("it names a file outside its folder.")
+
+    monkeypatch.setattr("pcuq.io.source.petab_source", refuse)
+    path = petab_text.write(tmp_path, petab_text.V1)
+    loaded = load_problem(path)
+    assert loaded.source.main == "problem.yaml" and not loaded.source.files
+    assert "will not carry its problem: it names a file outside" in capsys.readouterr().err
 
 
 def test_runs_of_one_problem_share_it(fitted):

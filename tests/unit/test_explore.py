@@ -1,9 +1,12 @@
 """The explorer answers what `predict` answers, and only to this machine."""
 
 import dataclasses
+import importlib
 import socket
+import sys
 import time
 import urllib.request
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +14,12 @@ import pytest
 from made_fits import growth_problem, made_fit
 
 import pcuq
-from pcuq.errors import InputError
+from pcuq.errors import ComputationError, InputError
 from pcuq.explore import Engine, serve
 from pcuq.objective import Objective
 from pcuq.predict import predict
+
+page = importlib.import_module("pcuq.explore.page")  # pcuq.explore.page itself is the function
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +50,31 @@ def decay() -> pcuq.Problem:
     data = pcuq.Data(y, np.tile(x, 2), noise=0.1, condition=condition)
     quick = {"plain": None, "quick": pcuq.Intervention(set={"speed": 3.0})}
     return pcuq.Problem(model, data, conditions=quick)
+
+
+def test_data_that_no_curve_can_be_drawn_through_are_refused(engine):
+    fit, problem = engine.fits[0], engine.problem
+
+    def with_x(x):
+        return pcuq.Fit(fit.tree, SimpleNamespace(model=problem.model, data=SimpleNamespace(x=x)))
+
+    for x in (None, np.zeros((3, 2))):
+        with pytest.raises(InputError, match="along one covariate"):
+            Engine([with_x(x)])
+
+
+def test_a_page_that_is_never_served_is_said(monkeypatch):
+    monkeypatch.setattr(page, "SECONDS_TO_START", 0.2)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # bound, and not listened at
+        with pytest.raises(ComputationError, match="choose another --port"):
+            page._wait_for(free.getsockname()[1])
+
+
+def test_without_panel_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "panel", None)
+    with pytest.raises(InputError, match=r'pip install "pcuq\[explore\]"'):
+        page.import_panel()
 
 
 def test_factors_do_what_interventions_do(engine):

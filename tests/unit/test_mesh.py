@@ -9,7 +9,7 @@ import pytest
 
 from pcuq.errors import ComputationError, InputError
 from pcuq.interventions import Intervention
-from pcuq.models import ODEModel, Solver, mesh
+from pcuq.models import ODEModel, Solver, mesh, placement
 from pcuq.models.segments import cut
 from pcuq.parameters import Parameter
 
@@ -236,6 +236,36 @@ def test_explosive_and_much_harder_representatives_do_not_decide_the_mesh():
     assert (told["failed"], told["dropped"], told["representatives"]) == (1, 1, 12)
     assert told["method"] == "mesh"
     assert told["steps"] <= alone["steps"] + 2
+
+
+@pytest.fixture
+def density(monkeypatch):
+    """A grid is a number that the steps are proportional to: fifty times as many."""
+    monkeypatch.setattr(placement, "_place", lambda segments, density, factor, stiff: factor)
+    monkeypatch.setattr(mesh, "count", lambda factor: max(1, round(50 * factor)))
+
+
+@pytest.mark.parametrize("stiff", [False, True])
+def test_steps_are_as_few_as_the_tolerance_allows(density, stiff):
+    order = 4 if stiff else 5
+
+    def search(wanted, most=10_000):
+        """The error is the tolerance where steps are `wanted` times the first."""
+        return placement.search(
+            None, None, lambda grid: 1e-4 * (wanted / grid) ** order, 1e-4, stiff, most
+        )
+
+    for wanted in (0.3, 1.01, 4.0):
+        grid, error = search(wanted)
+        assert error <= 1e-4
+        # Linear systems are dear: a stiff mesh has hardly more steps than it needs.
+        assert wanted <= grid <= (1.3 if stiff else 2.0) * wanted
+    assert search(4.0, most=100) is None
+
+
+def test_a_mesh_that_is_exact_has_the_fewest_steps(density):
+    grid, error = placement.search(None, None, lambda grid: 0.0, 1e-4, False)
+    assert error == 0 and mesh.count(grid) == 1
 
 
 def test_a_mesh_of_a_model_that_comes_to_rest_is_refused():

@@ -45,6 +45,25 @@ def test_one_program_serves_several_shapes_and_numbers_of_any_origin():
     assert len(_program._programs) == 2
 
 
+def test_what_failed_to_compile_is_compiled_again():
+    class Lowered:
+        in_avals, failed = (), False
+
+        def as_text(self):
+            return "a program"
+
+        def compile(self, compiler_options):
+            if not self.failed:
+                self.failed = True
+                raise RuntimeError("out of memory")
+            return "compiled"
+
+    lowered = Lowered()
+    with pytest.raises(RuntimeError, match="out of memory"):
+        _program._compiled(lowered)
+    assert _program._compiled(lowered) == "compiled"
+
+
 def test_keys_of_random_numbers_may_be_closed_over_or_passed():
     key = jax.random.key(3)
     expected = jax.random.normal(key, (2,))

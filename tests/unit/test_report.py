@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from made_fits import growth_problem, made_fit
 from typer.testing import CliRunner
 
@@ -17,7 +18,7 @@ from pcuq import cli
 from pcuq.errors import InputError
 from pcuq.objective import Objective
 from pcuq.problem import Problem
-from pcuq.report import Case, HeldOut, report
+from pcuq.report import Case, HeldOut, figures, report
 from pcuq.report.evidence import Evidence, gather, labels_of
 from pcuq.report.verdict import judge
 
@@ -138,6 +139,21 @@ def test_a_report_of_what_does_not_belong_together_is_refused(fits):
     other = made_fit(growth_problem(shift=0.3), "pcuq", curves=False)
     with pytest.raises(InputError, match="these fits are of several"):
         report([fits[1], other], [one])
+
+
+def test_of_many_parameters_those_that_the_data_moved_most_are_shown(problem):
+    fit = made_fit(problem, "pcuq", 0.1, curves=False)
+    narrow = fit.tree.copy()
+    prior = narrow["unconstrained_prior"].to_dataset()
+    wide = {name: prior[name] * (100.0 if name == "start" else 1.0) for name in fit.parameters}
+    narrow["unconstrained_prior"] = xr.DataTree(prior.assign(wide))
+    assert figures._most_moved(pcuq.Fit(narrow, problem), 1) == ["start"]
+    assert figures._most_moved(fit, 2) == ["rate", "start"]
+
+
+def test_a_point_has_no_traces(fits):
+    (one,) = gather(Case("", [made_fit(fits[0].problem, "pcuq", 0.0)]))
+    assert figures.trace_pictures(one, 2) == []
 
 
 def test_a_fit_that_cannot_be_written_is_said(fits, tmp_path):

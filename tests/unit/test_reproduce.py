@@ -18,9 +18,11 @@ import pytest
 from matplotlib.figure import Figure
 
 import pcuq
-from pcuq.errors import InputError
-from pcuq.reproduce import TINY, reproduce
+from pcuq.calibrate import Calibration
+from pcuq.errors import ComputationError, InputError
+from pcuq.reproduce import TINY, erk_cases, reproduce
 from pcuq.reproduce import ahead as ahead_module
+from pcuq.reproduce import all as all_module
 from pcuq.reproduce import cases as lv_cases
 from pcuq.reproduce import erk as erk_module
 from pcuq.reproduce import erk_replicates as erk_replicates_module
@@ -249,6 +251,41 @@ def test_a_late_start_is_a_shift_of_the_solution():
     values = lotka_volterra.true_parameters()
     shifted = late.simulate(CODE_TIMES, values)["prey"]
     assert np.allclose(shifted, usual.simulate(CODE_TIMES - CODE_TIMES[0], values)["prey"])
+
+
+def test_all_are_the_paper_s_own_each_in_its_folder(tmp_path, monkeypatch):
+    ran, said = [], []
+
+    def experiment(name):
+        def run(out, seed, size, tell):
+            assert out.is_dir()
+            ran.append((name, out.name, seed))
+            return {"name": name}
+
+        return run
+
+    known = {name: experiment(name) for name in all_module.EXPERIMENTS}
+    monkeypatch.setattr(all_module, "EXPERIMENTS", known)
+    found = reproduce("all", tmp_path, seed=4, size=TINY, tell=said.append)
+    assert ran == [(name, name, 4) for name in all_module.ALL]
+    assert found == {name: {"name": name} for name in all_module.ALL}
+    written = json.loads((tmp_path / "summary.json").read_text())
+    assert written["experiments"] == list(all_module.ALL)
+    assert said[-1].startswith("all: ")
+
+
+def test_data_without_a_regularisation_of_their_own_get_a_fixed_one_and_say_why(monkeypatch):
+    monkeypatch.setattr(erk, "problem", lambda *args, **options: "problem")
+
+    def calibrate(problem, replicates, seed):
+        if seed:
+            raise ComputationError("no λ will do")
+        return Calibration.from_dict(CALIBRATION)
+
+    monkeypatch.setattr(erk_cases, "calibrate", calibrate)
+    assert erk_cases.calibration(0, TINY) == CALIBRATION
+    fixed = erk_cases.calibration(1, TINY)
+    assert fixed == {"regularisation": erk_cases.FALLBACK, "bound_by": "nothing: no λ will do"}
 
 
 def test_an_unknown_experiment_is_refused(tmp_path):
