@@ -397,7 +397,9 @@ def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
     np.testing.assert_allclose(found.particles.theta, wanted.particles.theta)
     assert accepted.any() and float(share) == pytest.approx(accepted.sum() / 12)
 
-    # Of particles that are not known yet nothing is said of the moves.
+    # Particles that are not known yet stay, and nothing is said of the moves; so also where a move
+    # would not be accepted.
+    at = at + 30.0
     blank = chains.init(jnp.asarray(at), tuning, -0.5)
     found, (share, _) = sweep(blank, tuning, False, chance, from_prior)
     np.testing.assert_array_equal(found.particles.theta, at)
