@@ -1,5 +1,7 @@
 """A small part of Q far from the rest of it: that it is found, and missed by no check."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -48,6 +50,30 @@ def test_an_anchor_is_the_law_of_a_lone_particle(far):
     np.testing.assert_allclose(anchors.factors[1, 0, 0], width)
     np.testing.assert_allclose(anchors.inverses[1, 0, 0], 1 / width)
     np.testing.assert_allclose(np.exp(anchors.log_weights), 0.5)
+
+
+def test_anchors_of_parameters_that_depend_on_each_other_follow_them():
+    """A law of a lone particle that is Gaussian, narrow along one diagonal, and begun elsewhere."""
+    turn, lam = np.array([[0.8, -0.6], [0.6, 0.8]]), 0.1
+    covariance, mean = turn @ np.diag([1.0, 0.05**2]) @ turn.T, np.array([1.0, -2.0])
+
+    def data_terms(thetas):
+        apart = thetas - mean
+        log_a = -0.5 * np.einsum("kp,pq,kq->k", apart, np.linalg.inv(covariance), apart)
+        return lam * (log_a + np.sum(thetas**2, axis=1) / 2)  # without the prior
+
+    objective = SimpleNamespace(
+        data_terms_of_many=data_terms,
+        log_priors_of_many=lambda thetas: -np.sum(thetas**2, axis=1) / 2,
+    )
+    start = Start(np.array([[0.5, -2.5]]), np.zeros(1), np.diag([0.3, 0.1]))
+    anchors = find_anchors(objective, lam, start)  # pyright: ignore[reportArgumentType]
+    scale = np.linalg.cholesky(covariance)
+    apart = np.linalg.solve(scale, np.asarray(anchors.centres[0]) - mean)
+    assert np.abs(apart).max() < 0.2
+    # In the coordinates in which it is the identity.
+    factor = np.linalg.solve(scale, np.asarray(anchors.factors[0])) / np.sqrt(1.5)
+    np.testing.assert_allclose(factor @ factor.T, np.eye(2), atol=0.25)
 
 
 def test_draws_that_miss_a_part_of_q_are_found_out(far):

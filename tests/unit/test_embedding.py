@@ -230,20 +230,20 @@ def test_a_gaussian_density_of_the_users_own_has_the_closed_form():
     np.testing.assert_allclose(own[1], closed[1], rtol=1e-6)
 
 
-def test_outputs_with_different_noise_are_a_product():
+@pytest.mark.parametrize(
+    ("laplace", "kind"), [(Laplace("scale"), "ScaleMixture"), (Laplace(0.7), "Table")]
+)
+def test_outputs_with_different_noise_are_a_product(laplace, kind):
     """The third has a noise of its own, no law at these values, and no measurement."""
     model = FunctionModel(
         lambda x, p: [p["mean"], 0.5 * p["mean"], -1.0 - p["mean"] ** 2],
         {"mean": Parameter("identity"), "scale": Parameter("log")},
         ("y", "z", "count"),
     )
-    noise, lengths = (Gaussian(0.6), Laplace("scale"), Poisson()), [LENGTH, 1.1, 2.0]
+    noise, lengths = (Gaussian(0.6), laplace, Poisson()), [LENGTH, 1.1, 2.0]
     data = Data([[0.3, -0.2, np.nan]], noise=noise)
     objective = Objective(Problem(model, data, GaussianKernel(lengths)))
-    assert [type(part).__name__ for part in objective.embedding.parts] == [
-        "ClosedForm",
-        "ScaleMixture",
-    ]
+    assert [type(part).__name__ for part in objective.embedding.parts] == ["ClosedForm", kind]
     assert objective.embedding.data_size == objective.embedding.parts[1].data_size
     assert objective.embedding.pair_size == objective.embedding.parts[1].pair_size
     v, block = jax.jit(lambda thetas: terms(objective, thetas))(THETAS)
@@ -372,20 +372,21 @@ def test_gram_rules_sum_polynomials_exactly(length):
         np.testing.assert_allclose(at, np.arange(8), atol=1e-12)
 
 
-@pytest.mark.slow
-def test_outputs_with_different_noise_do_not_disturb_each_other():
-    """A negative output has no Poisson law: the factor of the other output must not see it."""
+def counts_and_levels():
+    """A positive output with counts, and a negative one, of which Poisson noise has no law."""
     model = FunctionModel(
         lambda x, p: [p["rate"], p["level"] - 3.0],
         {"rate": Parameter("log"), "level": Parameter("identity")},
         ("count", "level"),
     )
-    y = np.array([[4.0, -2.5]])
-    problem = Problem(
-        model, Data(y, noise=(Poisson(), Laplace(0.6))), GaussianKernel([2.0, LENGTH])
-    )
-    thetas = np.array([[1.2, 0.1], [1.6, -0.8]])
-    objective = Objective(problem)
+    data = Data([[4.0, -2.5]], noise=(Poisson(), Laplace(0.6)))
+    objective = Objective(Problem(model, data, GaussianKernel([2.0, LENGTH])))
+    return objective, np.array([[1.2, 0.1], [1.6, -0.8]])
+
+
+def test_outputs_with_different_noise_do_not_disturb_each_other():
+    """The factor of either output must not see the other."""
+    objective, thetas = counts_and_levels()
     v, _ = jax.jit(lambda thetas: terms(objective, thetas))(jnp.asarray(thetas))
     support = np.arange(60)
     for found, (log_rate, level) in zip(v, thetas, strict=True):
@@ -394,6 +395,11 @@ def test_outputs_with_different_noise_do_not_disturb_each_other():
         )
         wanted = counts * e_by_quad(KERNELS["gaussian"], "laplace", -2.5 - (level - 3.0), 0.6)
         np.testing.assert_allclose(found, wanted, rtol=1e-7)
+
+
+@pytest.mark.slow
+def test_outputs_with_different_noise_do_not_disturb_each_others_gradients():
+    objective, thetas = counts_and_levels()
     _, gradient = jax.jit(objective.joint_value_and_gradient)(jnp.asarray(thetas), 0.1)
     log_density = jax.jit(objective.joint_log_density)
     for i, k in itertools.product(range(2), range(2)):

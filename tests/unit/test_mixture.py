@@ -240,6 +240,22 @@ def test_it_is_fitted_to_all_particles():
     assert 0.01 < elsewhere < 0.03
 
 
+def test_a_fit_begins_at_points_drawn_by_their_squared_distance_from_those_before(monkeypatch):
+    """Not at the farthest each time, which would be outliers."""
+    z, places, shares = np.array([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0], [6.0, 8.0]]), [1, 0, 2], []
+
+    def noted(key, logits):
+        shares.append(np.asarray(jax.nn.softmax(logits)))
+        return places[len(shares) - 1]
+
+    monkeypatch.setattr(jax.random, "categorical", noted)
+    with jax.disable_jit():
+        chosen = mixtures._scattered(jnp.asarray(z), 3)
+    np.testing.assert_array_equal(chosen, z[places])
+    for found, squares in zip(shares, ([1] * 4, [25, 0, 18, 25], [0, 0, 1, 25]), strict=True):
+        np.testing.assert_allclose(found, np.array(squares) / np.sum(squares), atol=1e-12)
+
+
 MANY = 14  # parameters: more than the points can tell the shapes of all components apart in
 
 
