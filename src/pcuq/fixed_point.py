@@ -29,6 +29,7 @@ from pcuq.exact import minimise
 from pcuq.objective import FITS, Objective
 from pcuq.parameters import Parameters
 from pcuq.samplers import mixture as mixtures
+from pcuq.straight import Straight
 
 POINTS = (2048, 1024, 512, 256)  # of the importance sample: as many as evaluations allow
 EVALUATIONS = 1e9  # of the kernel
@@ -62,14 +63,16 @@ def fixed_point(
     lie where draws should be and none is.
     """
     prior = objective.problem.parameters
-    mixture = mixtures.fit_mixture(thetas, prior.standard_deviations, anchors)
+    axes = Straight(prior.bounded)
+    mixture = mixtures.fit_mixture(
+        np.asarray(axes.straight(thetas)),
+        prior.standard_deviations,
+        None if anchors is None else mixtures.straightened(anchors, axes),
+    )
     each = len(objective.pairs.weights) * objective.embedding.pair_size
     count = next((n for n in POINTS if n**2 / 2 * each <= EVALUATIONS), POINTS[-1])
-    points, log_prior, log_jump = map(
-        np.asarray, _importance_points(mixture, prior, count, jax.random.key(seed))
-    )
+    points, log_mass = _importance_points(mixture, prior, axes, count, jax.random.key(seed))
     v_points = objective.data_terms_of_many(points)
-    log_mass = log_prior - log_jump - np.log(count)
     weights = minimise(_pairs(objective, points), v_points, log_mass, lam)
 
     # That of a point counts only if it has weight: any may fit better than all of Q.
@@ -95,17 +98,22 @@ def fixed_point(
     )
 
 
-def _importance_points(mixture, prior: Parameters, count: int, key):
-    """Points of the jump density g, with log q0 and log g there."""
+def _importance_points(mixture, prior: Parameters, axes: Straight, count: int, key):
+    """Points of the jump density g that lie within bounds, with log q0/(count g) there."""
 
     @Program
     def draw(mixture, key):
-        points = mixtures.sample(mixture, prior, key, count)
-        log_prior = jax.vmap(prior.log_prior)(points)
-        log_mixture = mixtures.log_density(mixture, points)
-        return points, log_prior, mixtures.log_jump_density(log_prior, log_mixture)
+        chance_key, prior_key = jax.random.split(key)
+        from_prior = axes.straight(prior.sample(prior_key, (count,)))
+        eta = mixtures.sample(mixture, from_prior, chance_key)
+        theta = axes.bent(eta)
+        log_prior = jax.vmap(prior.log_prior)(theta) - axes.log_slope(theta)
+        log_mixture = mixtures.log_density(mixture, eta)
+        return theta, log_prior - mixtures.log_jump_density(log_prior, log_mixture) - np.log(count)
 
-    return draw(mixture, key)
+    theta, log_mass = map(np.asarray, draw(mixture, key))
+    inside = np.isfinite(theta).all(axis=1)
+    return theta[inside], log_mass[inside]
 
 
 def _pairs(objective: Objective, points: Float[np.ndarray, "K p"]):

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from pcuq.errors import InputError
 
@@ -355,6 +355,12 @@ class Parameters(Mapping[str, Parameter]):
     @cached_property
     def _block(self):
         return jax.jit(lambda key, i: self.sample(jax.random.fold_in(key, i), (BLOCK,)))
+
+    @cached_property
+    def bounded(self) -> Bool[np.ndarray, " p"]:
+        """Which have bounds, and a prior that speaks of values between these rather than of θ."""
+        each = self._items.values()
+        return np.array([p._bounds is not None and p.prior_on != "unconstrained" for p in each])
 
     @cached_property
     def standard_deviations(self) -> Float[np.ndarray, " p"]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from pcuq._program import Program, side_by_side
 from pcuq._x64 import x64
@@ -24,6 +24,7 @@ from pcuq.likelihood import log_likelihood_of_outputs, predictions
 from pcuq.models.external import ExternalModel
 from pcuq.models.rosenbrock import inverted
 from pcuq.problem import Predictor, Problem
+from pcuq.straight import Straight
 
 # Prior draws that are looked at, and ascents of either kind, which begin at the best of each of as
 # many groups: the best of all are often near the same local optimum. A fit whose phase must match
@@ -49,6 +50,7 @@ class Start(NamedTuple):
     thetas: Float[np.ndarray, "K p"]
     log_posterior: Float[np.ndarray, " K"]
     covariance: Float[np.ndarray, "p p"]  # inverse curvature at the best one
+    bounded: Bool[np.ndarray, " p"] | bool = False  # which parameters are, see `straight.py`
 
     @property
     def best(self) -> np.ndarray:
@@ -56,7 +58,8 @@ class Start(NamedTuple):
 
     def scattered(self, noise: Float[np.ndarray, "*K p"], width: float = 1.0) -> np.ndarray:
         """Standard normal numbers as points about the best one, `width` sds apart."""
-        return self.best + width * noise @ np.linalg.cholesky(self.covariance).T
+        axes = Straight(np.broadcast_to(self.bounded, self.best.shape))
+        return axes.scattered(self.best, self.covariance, width * noise)
 
 
 @x64
@@ -106,7 +109,8 @@ def _starting_fit(problem: Problem, seed: int) -> Start:
     posterior = np.where(np.isfinite(posterior), posterior, -np.inf)
     order = np.argsort(-posterior, kind="stable")
     order = order[np.isfinite(posterior[order])]
-    return Start(ends[order], posterior[order], _inverse(curvature[order[0]]))
+    covariance = _inverse(curvature[order[0]])
+    return Start(ends[order], posterior[order], covariance, problem.parameters.bounded)
 
 
 def _bred(survey, draws, values, count: int, generations: int, seed: int) -> np.ndarray:
@@ -147,7 +151,8 @@ def climber(problem: Problem, predictor: Predictor):
         ends, posterior, curvature = map(np.asarray, climb(np.asarray(thetas), factors, y))
         posterior = np.where(np.isfinite(posterior), posterior, -np.inf)
         order = np.argsort(-posterior, kind="stable")
-        return Start(ends[order], posterior[order], _inverse(curvature[order[0]]))
+        covariance = _inverse(curvature[order[0]])
+        return Start(ends[order], posterior[order], covariance, problem.parameters.bounded)
 
     return climb_from
 

@@ -328,7 +328,7 @@ def test_local_moves_are_accepted_in_turn_by_the_joint_density(problem, count):
     otherwise. Plain random numbers hardly notice the other particles.
     """
     ensemble, tuning, state, proposed, uniform, density = some(problem, count)
-    old, new = np.asarray(state.particles.theta), np.asarray(proposed.theta)
+    old, new = np.asarray(state.particles.eta), np.asarray(proposed.eta)
     log_m = [np.asarray(log_density(tuning.mixture, jnp.asarray(t))) for t in (old, new)]
     thetas, wanted, near = old.copy(), uniform < 0.5, []
     for i in range(count):
@@ -340,7 +340,7 @@ def test_local_moves_are_accepted_in_turn_by_the_joint_density(problem, count):
     found, accepted = jax.jit(ensemble._accept)(np.array(near), state, proposed, LAM)
     assert wanted.any() and (count == 2 or not wanted.all())
     np.testing.assert_array_equal(accepted, wanted)
-    np.testing.assert_array_equal(found.particles.theta, thetas)
+    np.testing.assert_array_equal(found.particles.eta, thetas)
     again = known_at(ensemble, thetas, tuning)
     np.testing.assert_allclose(found.kappa0, again.kappa0, atol=1e-6)
 
@@ -352,7 +352,7 @@ def test_jumps_exchange_particles_for_points_in_proportion_to_the_joint_density(
     Chances are by turns just above and just below where the next point would be taken.
     """
     ensemble, tuning, state, proposed, uniform, density = some(problem, count)
-    points = np.concatenate([state.particles.theta, proposed.theta])
+    points = np.concatenate([state.particles.eta, proposed.eta])
     log_prior = np.array([ensemble.prior.log_prior(jnp.asarray(t)) for t in points])
     log_m = np.asarray(log_density(tuning.mixture, jnp.asarray(points)))
     w = mixtures.PRIOR_SHARE
@@ -368,7 +368,7 @@ def test_jumps_exchange_particles_for_points_in_proportion_to_the_joint_density(
         at[i] = free[taken]
     found, _ = jax.jit(ensemble._exchange)(np.array(near), state, proposed, LAM)
     assert 0 < sum(x >= count for x in at) <= 9
-    np.testing.assert_array_equal(found.particles.theta, points[at])
+    np.testing.assert_array_equal(found.particles.eta, points[at])
     again = known_at(ensemble, points[at], tuning)
     np.testing.assert_allclose(found.kappa0, again.kappa0, atol=1e-6)
 

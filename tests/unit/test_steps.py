@@ -374,7 +374,7 @@ def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
     chance = mixtures.chances(KEY, (12,), 2)
     from_prior = PRIOR.sample(KEY, (12,))
     sweep = jax.jit(chains._sweep)
-    at = np.asarray(state.particles.theta)
+    at = np.asarray(state.particles.eta)
     quarter = np.floor(4 * np.asarray(chance.choice)).astype(int)
     lengths = np.array([2.0, 0.7, 0.2, 0.05])[quarter]
     s = np.minimum(1.0, lengths * np.exp(-0.5))
@@ -385,7 +385,7 @@ def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
     found, (share, failed) = sweep(state, tuning, False, chance, from_prior)
     new = chains.evaluate(proposals, tuning)
     wanted, accepted = chains._accept(chance.accept, state, new, tuning.lam)
-    np.testing.assert_allclose(found.particles.theta, wanted.particles.theta)
+    np.testing.assert_allclose(found.particles.eta, wanted.particles.eta)
     assert 0 < accepted.sum() < 12 and float(share) == pytest.approx(accepted.sum() / 12)
     assert float(failed) == 0 and found.known
 
@@ -394,7 +394,7 @@ def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
     found, (share, _) = sweep(state, tuning, True, chance, from_prior)
     new = chains.evaluate(jumps, tuning)
     wanted, accepted = chains._exchange(chance.accept, state, new, tuning.lam)
-    np.testing.assert_allclose(found.particles.theta, wanted.particles.theta)
+    np.testing.assert_allclose(found.particles.eta, wanted.particles.eta)
     assert accepted.any() and float(share) == pytest.approx(accepted.sum() / 12)
 
     # Particles that are not known yet stay, and nothing is said of the moves; so also where a move
@@ -402,7 +402,7 @@ def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
     at = at + 30.0
     blank = chains.init(jnp.asarray(at), tuning, -0.5)
     found, (share, _) = sweep(blank, tuning, False, chance, from_prior)
-    np.testing.assert_array_equal(found.particles.theta, at)
+    np.testing.assert_array_equal(found.particles.eta, at)
     np.testing.assert_allclose(found.particles.v, at.sum(axis=1))
     assert float(share) == pytest.approx(TARGET_ACCEPTANCE)
 
@@ -449,7 +449,7 @@ def test_a_heated_sampler_has_more_lambda_and_a_share_of_moves_for_hot_positions
 def test_chances_of_a_step_are_new_for_each_sweep_and_each_key():
     chains, tuning, state = known_chains()
     step = jax.jit(chains.step)
-    thetas = [step(key, state, tuning)[0].particles.theta for key in jax.random.split(KEY, 3)]
+    thetas = [step(key, state, tuning)[0].particles.eta for key in jax.random.split(KEY, 3)]
     assert not (thetas[0] == thetas[1]).all() and not (thetas[1] == thetas[2]).all()
 
 

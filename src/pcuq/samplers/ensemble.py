@@ -5,8 +5,9 @@ Each iteration makes two sweeps over the N particles, both exact for the joint d
     log π(Θ) = Σ_i log q0(θ_i) + (1/λ) [Σ_i v(θ_i) − (1/(N−1)) Σ_{i<j} κ0(θ_i, θ_j)]:
 
 one of *local moves* and one of *jumps*, both shaped by a mixture fitted to earlier positions (see
-`mixture.py`). A proposal does not depend on where the other particles are, so all of them are
-solved in parallel; then the particles are gone through in turn, with π given the current others:
+`mixture.py`), in coordinates η of θ that know the bounds of parameters (see `straight.py`). A
+proposal does not depend on where the other particles are, so all of them are solved in parallel;
+then the particles are gone through in turn, with π given the current others:
 
 * a local move is accepted or rejected with the exact ratio;
 * in a jump, a particle goes to any of the points where no particle is, or stays. The N proposals A
@@ -44,9 +45,11 @@ from pcuq.samplers.mixture import (
     log_components,
     log_jump_density,
     number_of_components,
+    straightened,
     with_hot,
 )
 from pcuq.samplers.shared import LogDensity, at_least_lowest
+from pcuq.straight import Straight
 
 # Local moves have one of several lengths at random, relative to the adapted one: where the mixture
 # is too wide for the density, as in its tails, a particle would be stuck without short ones.
@@ -59,8 +62,8 @@ MOST_BLOCKS = 5  # of proposals that are accepted together: fewer compute more o
 class Particles(NamedTuple):
     """N positions and what the acceptance ratios need of them."""
 
-    theta: Float[Array, "N p"]
-    log_prior: Float[Array, " N"]
+    eta: Float[Array, "N p"]  # θ in the coordinates of the moves, see `straight.py`
+    log_prior: Float[Array, " N"]  # of η
     v: Float[Array, " N"]
     features: Features
     log_parts: Float[Array, "N R"]  # of the mixture
@@ -99,8 +102,10 @@ class Ensemble:
     anneals = True
 
     def __init__(self, objective: Objective, lam: float, anchors: Mixture | None = None):
-        self.objective, self.lam, self.anchors = objective, lam, anchors
+        self.objective, self.lam = objective, lam
         self.prior = objective.problem.parameters
+        self.axes = Straight(self.prior.bounded)
+        self.anchors = None if anchors is None else straightened(anchors, self.axes)
         self._fitted_to: tuple[np.ndarray | None, Mixture | None] = None, None
 
     def tune(self, thetas: Float[np.ndarray, "T S N p"], v: np.ndarray, warmed: float) -> Tuning:
@@ -124,6 +129,7 @@ class Ensemble:
 
     def _fitted(self, thetas: Float[np.ndarray, "T S N p"], anchors: Mixture | None) -> Mixture:
         scale, p = self.prior.standard_deviations, thetas.shape[-1]
+        thetas = np.asarray(self.axes.straight(thetas))
         number = number_of_components(thetas.reshape(len(thetas), -1, p), scale)
         return fit_mixture(thetas.reshape(-1, p), scale, anchors, number)
 
@@ -133,38 +139,40 @@ class Ensemble:
         The model is then solved at one place of the program, and compiled once.
         """
 
-        def known(thetas):
-            particles = self.evaluate(thetas, tuning)
+        def known(eta):
+            particles = self.evaluate(eta, tuning)
             return particles, self._pairs(particles)
 
-        shapes = jax.eval_shape(known, thetas)
+        eta = self.axes.straight(thetas)
+        shapes = jax.eval_shape(known, eta)
         particles, kappa0 = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        particles = particles._replace(theta=thetas)
+        particles = particles._replace(eta=eta)
         return State(particles, kappa0, jnp.asarray(log_step), jnp.asarray(False))
 
     def _pairs(self, particles: Particles) -> Float[Array, "N N"]:
         return self.objective.quick_pair_block(particles.features, particles.features)
 
-    def evaluate(self, thetas: Float[Array, "N p"], tuning: Tuning) -> Particles:
+    def evaluate(self, eta: Float[Array, "N p"], tuning: Tuning) -> Particles:
         """Everything about N positions, with one solve for each."""
+        thetas = self.axes.bent(eta)
         features = self.objective.features(thetas)
         return Particles(
-            thetas,
-            self.objective.log_priors(thetas),
+            eta,
+            self.objective.log_priors(thetas) - self.axes.log_slope(thetas),
             self.objective.data_terms(features),
             self.objective.quick_features(features),
-            jax.vmap(lambda theta: log_components(tuning.mixture, theta))(thetas),
+            jax.vmap(lambda one: log_components(tuning.mixture, one))(eta),
         )
 
     def draw(self, state: State) -> Draw:
         particles = state.particles
-        return Draw(particles.theta, particles.v, ~particles.features.ok)
+        return Draw(self.axes.bent(particles.eta), particles.v, ~particles.features.ok)
 
     def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
-        count, p = state.particles.theta.shape
+        count, p = state.particles.eta.shape
         chance_key, prior_key = jax.random.split(key)
         chance = mixtures.chances(chance_key, (2, count), p)
-        from_prior = self.prior.sample(prior_key, (2, count))
+        from_prior = self.axes.straight(self.prior.sample(prior_key, (2, count)))
         # One loop over both kinds of sweep: solving is compiled once.
         state, ((walked, jumped), failed) = jax.lax.scan(
             lambda state, given: self._sweep(state, tuning, *given),
@@ -182,11 +190,15 @@ class Ensemble:
         lengths = jnp.asarray(LENGTHS)[(len(LENGTHS) * chance.choice).astype(int)]
         s = jnp.minimum(1.0, lengths * jnp.exp(state.log_step))
         moved = jax.vmap(mixtures.move, (None, 0, 0, 0, 0))(
-            mixture, chance, old.theta, old.log_parts, s
+            mixture, chance, old.eta, old.log_parts, s
         )
         jumped = jax.vmap(mixtures.jump, (None, 0, 0))(mixture, chance, from_prior)
         proposed = jnp.where(jumping, jumped, moved)
-        new = self.evaluate(jnp.where(state.known, proposed, old.theta), tuning)
+        # What lies beyond the bounds is solved for where its particle is, and never accepted.
+        beyond = state.known & ~self.axes.inside(proposed)
+        stays = beyond | ~state.known
+        new = self.evaluate(jnp.where(stays[:, None], old.eta, proposed), tuning)
+        new = new._replace(log_prior=jnp.where(beyond, -jnp.inf, new.log_prior))
         moved_on, accepted = jax.lax.cond(
             jumping, self._exchange, self._accept, chance.accept, state, new, tuning.lam
         )
@@ -197,7 +209,7 @@ class Ensemble:
     def _exchange(self, uniform, state: State, new: Particles, lam):
         """Each particle in turn goes to a point where none is, or stays."""
         old = state.particles
-        count = len(old.theta)
+        count = len(old.eta)
         points = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
         kappa0 = self._pairs_with(state, new)
         log_mixture = logsumexp(points.log_parts, axis=1)
@@ -243,7 +255,7 @@ class Ensemble:
         each earlier k that moved to k'.
         """
         old = state.particles
-        count = len(old.theta)
+        count = len(old.eta)
         log_uniform = jnp.log(uniform)
         own = self._log_move(old, new, lam)
         # Of particles that are not known yet, every one is accepted where it is.
@@ -299,24 +311,27 @@ class ParallelEnsemble(Ensemble):
 
     def __init__(self, log_density: LogDensity, prior: Parameters):
         self.log_density, self.prior, self.lam, self.anchors = log_density, prior, 1.0, None
+        self.axes = Straight(prior.bounded)
 
     def _pairs(self, particles: Particles) -> Float[Array, "N N"]:
-        return jnp.zeros((len(particles.theta),) * 2)  # chains do not see each other
+        return jnp.zeros((len(particles.eta),) * 2)  # chains do not see each other
 
-    def evaluate(self, thetas: Float[Array, "N p"], tuning: Tuning) -> Particles:
+    def evaluate(self, eta: Float[Array, "N p"], tuning: Tuning) -> Particles:
+        thetas = self.axes.bent(eta)
         value, (v, ok) = self.log_densities(thetas, tuning)
-        parts = jax.vmap(lambda theta: log_components(tuning.mixture, theta))(thetas)
-        log_prior = jax.vmap(self.prior.log_prior)(thetas)
-        return Particles(thetas, log_prior, v, Features(at_least_lowest(value), ok), parts)
+        value = at_least_lowest(value) - self.axes.log_slope(thetas)
+        parts = jax.vmap(lambda one: log_components(tuning.mixture, one))(eta)
+        log_prior = jax.vmap(self.prior.log_prior)(thetas) - self.axes.log_slope(thetas)
+        return Particles(eta, log_prior, v, Features(value, ok), parts)
 
     def log_densities(self, thetas: Float[Array, "N p"], tuning: Tuning):
         return jax.vmap(self.log_density)(thetas)
 
     def _log_own(self, points: Particles, lam) -> Float[Array, " K"]:
-        return points.features.representation
+        return jnp.where(jnp.isfinite(points.log_prior), points.features.representation, -jnp.inf)
 
     def _pairs_with(self, state: State, new: Particles) -> Float[Array, "2N 2N"]:
-        return jnp.zeros((2 * len(new.theta),) * 2)
+        return jnp.zeros((2 * len(new.eta),) * 2)
 
     def _accept(self, uniform, state: State, new: Particles, lam):
         accepted = jnp.log(uniform) < self._log_move(state.particles, new, lam)

@@ -30,7 +30,7 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float
 
-from pcuq.parameters import Parameters
+from pcuq.straight import Straight
 
 PARTS = 6  # fits, each to other positions: their average errs less in the tails than any of them
 COMPONENTS = 20, 5  # of each part, and more for each parameter
@@ -44,6 +44,7 @@ DEGREES = 8  # ν: of freedom
 PRIOR_SHARE = 0.15  # w
 ANCHOR_SHARE = 0.05  # of m that stays where it is, whatever the positions
 HOT_SHARE = 1 / 3  # of m that is fitted to positions at a larger λ
+LOSS = 2.0  # nats that the mean log density of other particles may be below the highest
 OTHER_POINTS = 4000  # of other particles, by which a number of components is chosen
 NARROWEST = 1e-8  # variance of a component relative to that of all positions
 
@@ -83,7 +84,10 @@ def fit_mixture(
 
 
 def number_of_components(thetas: Float[np.ndarray, "T C p"], scale: Float[np.ndarray, " p"]) -> int:
-    """How many of them, fitted to one half of the C particles, describe the other half best.
+    """How many of them, fitted to one half of the C particles, describe the other half well.
+
+    The most that lose little against the best number: moves are made among the particles that the
+    mixture is fitted to, for which more components are better.
 
     Components that are described by more numbers than there are points say where these are, and not
     what the law is: particles leave them, and are then stuck where the mixture has nothing. Later
@@ -94,16 +98,18 @@ def number_of_components(thetas: Float[np.ndarray, "T C p"], scale: Float[np.nda
     if thetas.shape[1] < 2 or _points(p, thetas.size // p, room) >= enough:
         return room
     halves = [half.reshape(-1, p) for half in np.array_split(thetas, 2, axis=1)]
-    best, highest = room, -math.inf
-    for number in (max(1, room // 3**k) for k in (3, 2, 1, 0)):
-        heights = [
-            _height(_fit_some(one, scale, 1, number), other[:: len(other) // OTHER_POINTS + 1])
-            for one, other in (halves, halves[::-1])
-        ]
-        if np.mean(heights) < highest:
-            break
-        best, highest = number, float(np.mean(heights))
-    return best
+    numbers = [max(1, room // 3**k) for k in (3, 2, 1, 0)]
+    heights = [
+        np.mean(
+            [
+                _height(_fit_some(one, scale, 1, number), other[:: len(other) // OTHER_POINTS + 1])
+                for one, other in (halves, halves[::-1])
+            ]
+        )
+        for number in numbers
+    ]
+    enough = max(heights) - LOSS
+    return max(n for n, height in zip(numbers, heights, strict=True) if height > enough)
 
 
 def _fit_some(positions: Float[np.ndarray, "K p"], scale, parts: int, components: int) -> Mixture:
@@ -144,6 +150,16 @@ def with_hot(mixture: Mixture, hot: Mixture | None) -> Mixture:
     if hot is None:
         return _padded(mixture, len(mixture.log_weights) + room)
     return _joined(mixture, hot, HOT_SHARE)
+
+
+def straightened(mixture: Mixture, axes: Straight) -> Mixture:
+    """A mixture of θ as one of η: the same centres, and as wide there."""
+    slopes = axes.slopes(mixture.centres)
+    return mixture._replace(
+        centres=axes.straight(mixture.centres),
+        factors=slopes[:, :, None] * mixture.factors,
+        inverses=mixture.inverses / slopes[:, None, :],
+    )
 
 
 def _joined(mixture: Mixture, other: Mixture, share: float) -> Mixture:
@@ -279,11 +295,10 @@ def pick(uniform, log_weights):
     return jnp.minimum(jnp.sum(below <= uniform * below[-1]), len(below) - 1)
 
 
-def sample(mixture: Mixture, prior: Parameters, key: Array, count: int) -> Float[Array, "K p"]:
-    """Points of g."""
-    chance_key, prior_key = jax.random.split(key)
-    chance = chances(chance_key, (count,), len(prior))
-    return jax.vmap(jump, (None, 0, 0))(mixture, chance, prior.sample(prior_key, (count,)))
+def sample(mixture: Mixture, from_prior: Float[Array, "K p"], key: Array) -> Float[Array, "K p"]:
+    """Points of g, given as many of q0."""
+    chance = chances(key, from_prior.shape[:1], from_prior.shape[1])
+    return jax.vmap(jump, (None, 0, 0))(mixture, chance, from_prior)
 
 
 def log_jump_density(log_prior: Array, log_mixture: Array) -> Array:
