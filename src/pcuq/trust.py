@@ -14,6 +14,7 @@ from pcuq.settings import Settings
 GOOD_RHAT, GOOD_APART = 1.05, 0.05
 SETTLED_RHAT, SETTLED_APART = 1.2, 0.15  # systems farther apart are still on their way,
 BY_CHANCE = 4  # unless it is by no more sds than draws so few differ by chance
+MOVED_RHAT = 1.5  # over the paths of particles: with more, they have not been about
 GOOD_ESS = 100
 # What draws may differ from the exact Q_n by, in sds of the mean and in mass: what the sampler is
 # held to on Lotka–Volterra. Twice the error of the comparison comes on top.
@@ -65,7 +66,7 @@ def settled(settings: Settings, theta: np.ndarray) -> bool:
         return True
     found = convergence(settings, theta)
     far = SETTLED_APART
-    if found["rhat_paths_max"] < SETTLED_RHAT:  # particles have been about: their number counts
+    if found["rhat_paths_max"] < MOVED_RHAT:  # their effective number says something, then
         far = max(far, BY_CHANCE * 0.5 / np.sqrt(found["ess_min"] / (2 * settings.systems)))
     return bool(found["systems_apart"] < far)
 

@@ -82,6 +82,7 @@ def test_a_run_that_had_to_be_lengthened_goes_on_too(tmp_path, monkeypatch):
     monkeypatch.setattr(trust, "GOOD_ESS", 1e9)
     monkeypatch.setattr(trust, "SETTLED_RHAT", 0.0)
     monkeypatch.setattr(trust, "SETTLED_APART", 0.0)
+    monkeypatch.setattr(trust, "MOVED_RHAT", 0.0)
     settings = {k: v for k, v in SETTINGS.items() if k not in ("warmup", "draws", "thin")}
     expected = pcuq.fit(line(), **settings)
     figures = json.loads(expected.tree.attrs["diagnostics"])

@@ -21,6 +21,7 @@ APART = 1000.0  # system s counts from s · APART
 class Tuning(NamedTuple):
     at: jax.Array  # the iteration at which it was made
     adapting: jax.Array
+    heat: jax.Array = jnp.asarray(1.0)
 
 
 class State(NamedTuple):
@@ -69,12 +70,12 @@ class Counting:
         return Draw(state.theta, state.chance, last & fails)
 
 
-def count(sampler=None, **settings):
+def count(sampler=None, first_v=0.0, **settings):
     """A run of all systems, and the sampler."""
     sampler = sampler or Counting()
     starts = np.zeros((SYSTEMS, PARTICLES, 1)) + APART * np.arange(SYSTEMS)[:, None, None]
     settings = dict(seed=4, warmup=20, draws=4, thin=2, chunk=8) | settings
-    return sample(sampler, starts, np.zeros(starts.shape[:2]), **settings), sampler
+    return sample(sampler, starts, np.full(starts.shape[:2], first_v), **settings), sampler
 
 
 def numbers(theta, system=0):
@@ -143,6 +144,36 @@ def test_a_warm_up_in_stages_cools_down_and_keeps_its_hot_positions(chunk):
         *((heat, hot) for heat in (2.0, 1.4, 1.0)),
         *[(1.0, hot)] * 2,  # the warm-up went on; draws
     ]
+
+
+class Leaving(Annealed):
+    """Particles leave the fit where it is hotter than twice λ."""
+
+    def heated(self, tuning, heat, hot):
+        return super().heated(tuning, heat, hot)._replace(heat=jnp.asarray(heat))
+
+    def step(self, key, state, tuning):
+        state, info = super().step(key, state, tuning)
+        v = jnp.where(tuning.heat > 2, 0.01, 1.0)
+        return state._replace(chance=jnp.full(state.chance.shape, v)), info
+
+
+def test_particles_that_leave_the_fit_while_hot_are_sent_back():
+    run, sampler = count(Leaving(), first_v=1.0, warmup=100)
+    # 5, 6, 9 and 20 iterations, each anew; those at twice λ are the hot ones.
+    hot = list(range(1, 11))
+    assert sampler.heats == [
+        *((heat, None) for heat in (10.0, 6.0, 4.0, 3.0, 2.0)),
+        *[(heat, hot) for heat in (1.4, 1.0, 1.0)],
+    ]
+    assert [pool for pool, _ in sampler.tuned[:5]] == [[0]] * 5
+    # What is learnt from are the stages since, but the first third: 10, 20 and 60 iterations.
+    assert [pool for pool, _ in sampler.tuned[5:]] == [
+        list(range(4, 11)),
+        list(range(7, 21)),
+        list(range(21, 61)),
+    ]
+    assert numbers(run.theta)[0] == 62
 
 
 @pytest.mark.parametrize("warmup", [0, 69])

@@ -92,7 +92,7 @@ def choose(
             )
         # Locally more accurate than the mesh was to be in the end: errors add up, and where a model
         # is not stiff over many more steps.
-        tolerance = (1e-1 if stiff else 1e-2) * tolerance
+        tolerance = (5e-1 if stiff else 1e-2) * tolerance
 
     rough = max(tolerance, 1e-6)
     first = survey(values, "implicit" if method == "implicit" else "explicit", rough)

@@ -12,6 +12,9 @@ and step; it knows nothing of systems or keeping draws, and of the warm-up only 
 
 A sampler that `anneals` is also asked for `heated(tuning, heat, hot)`: the warm-up then begins at
 `heat` times the λ that is wanted, and its tuning may use positions of its `hot` stage for good.
+There may be a λ above which nearly all of Q is the prior, and nothing leads back from there but
+chance. So where most particles have left the part that fits by the end of a stage, they are sent
+back to where they began, and the stage is none to learn from.
 
 The key of an iteration depends on the seed, the iteration's number and the system's alone, so that
 results do not depend on how the run is cut into chunks, or systems are shared out to threads.
@@ -37,6 +40,7 @@ from pcuq._program import Program
 from pcuq._x64 import x64
 from pcuq.checkpoint import ANEW, Checkpoint
 from pcuq.errors import ComputationError, InputError
+from pcuq.objective import part_that_fits
 from pcuq.samplers.plan import CHUNK, HOT, make_plan, make_stage
 
 LONGEST_WINDOW = 600  # iterations by which it is told whether a warm-up is over
@@ -129,13 +133,15 @@ def sample(
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
     began = time.perf_counter()
-    pool, hot = Draw(starts[None], first_v[None], None), None
-    tuning = _tuned(sampler, pool, 0.0 if warmup else 1.0, plan[0].heat, hot)
+    start, hot = Draw(starts[None], first_v[None], None), None
+    tuning = _tuned(sampler, start, 0.0 if warmup else 1.0, plan[0].heat, hot)
     crew.begin(starts, tuning, np.full(systems, float(log_step)))
     records, state = [], []
     if checkpoint is not None and resume:
         records, state = checkpoint.load()
     seen: list[Draw] = []
+    # Where the present stage of the warm-up began, and where the run did, or was sent back to.
+    stage_began, since, best = 0, 0, float(np.max(first_v))
     earlier: list[Draw] = []  # the round before
     kept: list[Draw] = []
     infos: list[dict[str, np.ndarray]] = []
@@ -154,8 +160,14 @@ def sample(
         (seen if part.warming else kept).append(draw)
         if not part.warming:
             infos.append(info)
-        if part.heat == HOT:
-            hot = draw.theta if hot is None else np.concatenate([hot, draw.theta])
+        if part.ends_stage and part.heat > 1 and _anneals(sampler):
+            stage = _joined(seen[stage_began:])
+            stage_began = len(seen)
+            best = max(best, float(np.max(stage.v)))
+            if _left(stage.v[-1], best):
+                since = len(seen)
+            elif hot is None and part.heat <= HOT:
+                hot = stage.theta
         warmed_up = part.warming and not (plan and plan[0].warming)
         if warmed_up and stages > 0 and not settled(_joined(seen).theta[-_window(warmup) :]):
             stages, warmup, total = stages - 1, warmup + further, total + further
@@ -171,11 +183,15 @@ def sample(
             half_way = len(plan) // 2
             total += sum(part.length for part in plan)
         if (part.ends_stage or half or again) and not replayed:
-            pool = _later(seen, crew.iteration) if part.warming else _joined(earlier + kept)
+            sent_back = part.warming and since == len(seen)
+            if sent_back:
+                pool = start
+            else:
+                pool = _later(seen[since:]) if part.warming else _joined(earlier + kept)
             warmed = 1.0 if not part.warming else crew.iteration / warmup
             heat = plan[0].heat if plan else 1.0
             tuning = _tuned(sampler, pool, warmed, heat, hot)
-            crew.begin(draw.theta[-1], tuning, crew.log_steps())
+            crew.begin(starts if sent_back else draw.theta[-1], tuning, crew.log_steps())
         if again:
             earlier, kept, infos = [Draw(*(leaf[1::2] for leaf in _joined(kept)))], [], []
         if replayed and number == len(records):
@@ -208,9 +224,13 @@ def sample(
 
 def _tuned(sampler: Sampler, pool: Draw, warmed: float, heat: float, hot: np.ndarray | None):
     tuning = sampler.tune(pool.theta, pool.v, warmed)
-    if not getattr(sampler, "anneals", False):
+    if not _anneals(sampler):
         return tuning
     return sampler.heated(tuning, heat, hot)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _anneals(sampler: Sampler) -> bool:
+    return getattr(sampler, "anneals", False)
 
 
 def _lost(before: int, failed: Float[np.ndarray, "T S"], particles: int) -> int:
@@ -245,9 +265,15 @@ def _joined(draws: list[Draw]) -> Draw:
     return Draw(*(np.concatenate(leaves) for leaves in zip(*draws, strict=True)))
 
 
-def _later(seen: list[Draw], iteration: int) -> Draw:
-    """The warm-up so far but its first third: on the way, then."""
-    return Draw(*(leaf[iteration // 3 :] for leaf in _joined(seen)))
+def _later(seen: list[Draw]) -> Draw:
+    """What was seen but its first third: on the way, then."""
+    joined = _joined(seen)
+    return Draw(*(leaf[len(joined.v) // 3 :] for leaf in joined))
+
+
+def _left(v: Float[np.ndarray, "S N"], best: float) -> bool:
+    """Whether most particles have left the part that fits."""
+    return float(np.mean(part_that_fits(v, best))) < 0.5
 
 
 class Crew:

@@ -1,8 +1,8 @@
 """The plan of a run: a warm-up in stages that cools down, then draws, all cut into chunks.
 
 The tuning is made anew after each stage. Samplers that anneal run a stage at its heat times the λ
-that is wanted: thin arms of a law are found while they are wide. HOT is the heat whose positions
-are kept to lead into them.
+that is wanted: thin arms of a law are found while they are wide. Positions at the heat HOT, or at
+the first one below it at which particles stay with the fit, are kept to lead into them.
 """
 
 from __future__ import annotations
