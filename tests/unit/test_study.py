@@ -284,7 +284,7 @@ def test_workers_and_a_scheduler_exclude_each_other(tmp_path):
 
 def test_a_task_that_a_worker_cannot_run_ends_the_study_and_is_named(tmp_path, local):
     options = {"scheduler": local.scheduler_address, "prepare": study_tasks.prepare}
-    with pytest.raises(ComputationError, match=r"task 0 could not be run.*ValueError: no such"):
+    with pytest.raises(ComputationError, match=r"task \d could not be run.*ValueError: no such"):
         run(made_plan(1), tmp_path / "s", task=study_tasks.raising, **options)
     # What was prepared is kept, and the same command goes on.
     assert Store(tmp_path / "s", made_plan(1)).prepared == {"regularisation": 1e-3, "factors": [1]}
