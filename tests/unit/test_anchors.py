@@ -121,7 +121,7 @@ def test_short_runs_can_reach_the_fit_from_anywhere(far):
         return density.sum() * (near[1, 0] - near[0, 0])
 
     assert share(runs.moves(start)) > 0.5 * ANCHOR_SHARE
-    assert share(runs.sampler) < 0.05 * ANCHOR_SHARE
+    assert share(runs.sampler) < 0.2 * ANCHOR_SHARE
 
 
 @pytest.mark.parametrize("spread", [0.01, 3.0, 300.0])
