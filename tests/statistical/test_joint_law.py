@@ -105,6 +105,8 @@ LENGTHS = {Ensemble: (400, 1), Mala: (800, 4), JointNuts: (600, 1)}
 def test_draws_follow_the_joint_density(kind):
     theta = draws_of(kind(Objective(problem()), LAM), *LENGTHS[kind])
     assert worst(theta) < LARGEST_Z, z_scores(theta, exact())
+    # Nor the density without the pair, or with twice of it.
+    assert min(worst(theta, exact(pairs)) for pairs in (0.0, 2.0)) > 2 * LARGEST_Z
 
 
 @pytest.mark.slow

@@ -118,9 +118,15 @@ def test_chances_are_uniform_and_normal_and_do_not_depend_on_each_other():
     for columns, law in ((uniform, stats.uniform), (normal, stats.norm)):
         for column in columns.T:
             assert stats.kstest(column, law.cdf).pvalue > 1e-4
+            assert stats.kstest(1.1 * column, law.cdf).pvalue < 1e-4  # a tenth wider
+
+    def depend(columns):
+        return np.abs(np.triu(np.corrcoef(columns.T), 1)).max() > 5 / np.sqrt(count)
+
     columns = np.concatenate([uniform, normal], axis=1)
-    off = np.triu(np.corrcoef(columns.T), 1)
-    assert np.abs(off).max() < 5 / np.sqrt(count)
+    assert not depend(columns)
+    columns[:, -1] += 0.1 * columns[:, 3]
+    assert depend(columns)
 
 
 def test_a_jump_is_a_draw_of_the_prior_or_of_a_component():

@@ -51,15 +51,19 @@ def test_log_prob_is_that_of_scipy(name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_draws_follow_the_density(name):
     noise, law = FAMILIES[name]
-    draws = np.asarray(noise.sample(jax.random.key(3), jnp.full(4000, W), jnp.full(4000, S)))
-    if noise.discrete:
+
+    def follows(w, s):
+        draws = np.asarray(noise.sample(jax.random.key(3), jnp.full(4000, w), jnp.full(4000, s)))
+        if not noise.discrete:
+            return stats.kstest(draws, law.cdf).pvalue > 1e-3
         values = np.arange(12)
         counts = np.array([np.sum(draws == value) for value in values])
         masses = law.pmf(values)
         z = (counts - 4000 * masses) / np.sqrt(4000 * masses * (1 - masses))
-        assert np.max(np.abs(z)) < 4.5  # twelve of them: by chance 1 in 12,000
-    else:
-        assert stats.kstest(draws, law.cdf).pvalue > 1e-3
+        return np.max(np.abs(z)) < 4.5  # twelve of them: by chance 1 in 12,000
+
+    assert follows(W, S)
+    assert not follows(1.2 * W, 1.2 * S)
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if "student" not in name])
@@ -74,8 +78,13 @@ def test_sd_is_that_of_the_noise_where_kernels_act(name):
 def test_a_custom_density_without_draws_is_drawn_on_its_nodes():
     noise = CustomNoise(log_pdf=lambda y, w, s: Laplace().log_density(y, w, s))
     draws = np.asarray(noise.sample(jax.random.key(0), jnp.full(4000, W), jnp.asarray(S)))
-    assert abs(draws.mean() - W) < 4 * math.sqrt(2) * S / math.sqrt(4000)
-    assert abs(np.abs(draws - W).mean() - S) < 4 * S / math.sqrt(4000)
+
+    def follow(draws):
+        at_mean = abs(draws.mean() - W) < 4 * math.sqrt(2) * S / math.sqrt(4000)
+        return at_mean and abs(np.abs(draws - W).mean() - S) < 4 * S / math.sqrt(4000)
+
+    assert follow(draws)
+    assert not follow(draws + 0.2 * S) and not follow(W + 1.2 * (draws - W))
 
 
 def test_joint_noise_draws_rows_and_reads_its_density():

@@ -93,8 +93,14 @@ def test_draws_follow_the_prior(parameter, pdf):
     grid = np.linspace(-40, 40, 40_001)
     density = np.exp(np.asarray(jax.vmap(parameter.log_prior)(jnp.asarray(grid))))
     cumulative = np.cumsum(density)
-    ranks = np.interp(draws, grid, cumulative / cumulative[-1])
-    assert stats.kstest(ranks, "uniform").pvalue > 1e-3
+
+    def p_value(draws):
+        ranks = np.interp(draws, grid, cumulative / cumulative[-1])
+        return stats.kstest(ranks, "uniform").pvalue
+
+    assert p_value(draws) > 1e-3
+    # Half as wide again, about their mean, they are told apart.
+    assert p_value(draws.mean() + 1.5 * (draws - draws.mean())) < 1e-6
 
 
 def test_the_default_prior_is_standard_normal_on_theta():
@@ -108,6 +114,8 @@ def test_a_prior_that_reaches_outside_is_drawn_inside():
     assert np.all(np.isfinite(draws)) and np.all(np.asarray(draws) != 0.0)
     natural = np.exp(np.asarray(draws))
     assert stats.kstest(natural, stats.truncnorm(-1, np.inf, 1, 1).cdf).pvalue > 1e-3
+    # A quarter larger, they are told apart.
+    assert stats.kstest(1.25 * natural, stats.truncnorm(-1, np.inf, 1, 1).cdf).pvalue < 1e-6
 
 
 @pytest.mark.parametrize(

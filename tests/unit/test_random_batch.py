@@ -55,7 +55,6 @@ def test_the_drift_is_unbiased_with_the_error_that_is_stated(objective, thetas, 
     np.testing.assert_allclose(found[:, 0].std(axis=0), stated, rtol=0.08)
 
 
-@pytest.mark.slow
 def test_a_share_of_one_over_the_group_is_found_out(objective, thetas):
     """1/B for 1/(B−1), as if a particle were one of its own others."""
     exact = np.asarray(jax.jit(objective.joint_evaluation)(thetas, LAM)[1])

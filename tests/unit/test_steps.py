@@ -66,6 +66,13 @@ def z_of_normal(theta):
     return (quantities.mean(axis=(0, 1)) - wanted) / diagnostics.mcse_mean(quantities)
 
 
+def follow_the_law(theta):
+    """And the same draws, half as wide again or half an sd away, do not."""
+    assert np.abs(z_of_normal(theta)).max() < 4.5
+    assert np.abs(z_of_normal(MEAN + 1.5 * (theta - MEAN))).max() > 4.5
+    assert np.abs(z_of_normal(theta + 0.5)).max() > 4.5
+
+
 def starts(particles):
     return MEAN + np.random.default_rng(2).normal(size=(1, particles, 2))
 
@@ -265,7 +272,7 @@ def test_a_random_objective_has_the_same_numbers_at_both_ends_of_a_step():
 
 def test_nuts_of_a_whole_system_draws_from_its_density():
     run = sample(JointNuts(Gaussian(), 1.0), starts(8), np.ones((1, 8)), 3, 100, 120, 1)
-    assert np.abs(z_of_normal(run.theta)).max() < 4.5
+    follow_the_law(run.theta)
     np.testing.assert_array_equal(run.v, run.theta[..., 0])
     assert not run.failed.any()
     assert run.info["acceptance"].mean() == pytest.approx(0.8, abs=0.12)
@@ -335,7 +342,7 @@ def test_a_value_with_its_own_gradient_has_that_gradient():
 def test_chains_of_nuts_draw_from_their_density():
     run = sample(ParallelNuts(log_normal), starts(8), np.ones((1, 8)), 3, 100, 120, 1)
     assert not run.failed.any()
-    assert np.abs(z_of_normal(run.theta)).max() < 4.5
+    follow_the_law(run.theta)
     np.testing.assert_allclose(run.v, run.theta.sum(axis=-1))
     assert run.info["acceptance"].mean() == pytest.approx(0.8, abs=0.12)
     assert 1 < run.info["leapfrog"].mean() < 30
@@ -346,7 +353,7 @@ PRIOR = Parameters({name: Parameter("identity", dist.Normal(0, 3)) for name in "
 
 def test_chains_of_the_default_moves_draw_from_their_density():
     run = sample(ParallelEnsemble(log_normal, PRIOR), starts(16), np.ones((1, 16)), 3, 150, 150, 1)
-    assert np.abs(z_of_normal(run.theta)).max() < 4.5
+    follow_the_law(run.theta)
     np.testing.assert_allclose(run.v, run.theta.sum(axis=-1))
     assert not run.failed.any()
     log_step = run.info["log_step"]

@@ -72,13 +72,16 @@ def test_schemes_converge_path_by_path_at_first_order(scheme):
     dW = np.sqrt(end / finest) * np.random.default_rng(1).normal(size=(finest, 200, 2))
     start = np.tile([1.0, 0.0], (200, 1))
     reference = _sde.heun(_oscillator, g, start, dW, end / finest)[-1]
-    errors = []
+    errors, wrong = [], []
     for steps in (50, 100, 200):
         coarse = dW.reshape(steps, -1, 200, 2).sum(axis=1)
         last = _sde.SCHEMES[scheme](_oscillator, g, start, coarse, end / steps)[-1]
         errors.append(np.sqrt(np.mean((last - reference) ** 2)))
-    orders = np.log2(np.array(errors[:-1]) / errors[1:])
-    assert (orders > 0.8).all()
+        # broken variant: the kicks of the path in another order
+        last = _sde.SCHEMES[scheme](_oscillator, g, start, coarse[::-1], end / steps)[-1]
+        wrong.append(np.sqrt(np.mean((last - reference) ** 2)))
+    orders, of_wrong = (np.log2(np.array(e[:-1]) / e[1:]) for e in (errors, wrong))
+    assert (orders > 0.8).all() and not (of_wrong > 0.8).any()
 
 
 def test_reversible_heun_is_unstable_where_heun_is_not():
