@@ -166,6 +166,15 @@ class Embedding:
         """(π (P, k), f (P,)) where e0 is f exp(−Σ_c π_c (w_c − w'_c)²), else None."""
         return None
 
+    def scaled_gaussian_pairs(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """(ℓ² (P, k), mask (P, k)) where e0 is, over the entries of the mask,
+
+            Π_c (ℓ_c²/S_c)^½ exp(−(w_c − w'_c)²/(2 S_c)),   S = ℓ² + σ² + σ'²,
+
+        with a σ that comes with the particles; else None.
+        """
+        return None
+
 
 class ClosedForm(Embedding):
     """Gaussian noise and a sum of Gaussians as kernel.
@@ -240,6 +249,12 @@ class ClosedForm(Embedding):
             return None
         constants = self.pair_constants()
         return constants["precision"], np.exp(np.sum(constants["log_factor"], axis=-1))
+
+    def scaled_gaussian_pairs(self):
+        if self.setting.scale is not None or len(self._terms[0]) > 1:
+            return None
+        constants = self.pair_constants()
+        return constants["length2"][..., 0], constants["mask"]
 
     @property
     def _single_known(self) -> bool:

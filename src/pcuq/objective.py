@@ -30,7 +30,7 @@ from pcuq.embedding import Embedding, make_embedding
 from pcuq.errors import InputError
 from pcuq.kernel_scale import default_lengthscale, on_kernel_scale
 from pcuq.likelihood import known_scale, point, predictions
-from pcuq.pairs import PairSum, SinglePrecision
+from pcuq.pairs import PairSum, SinglePrecision, SinglePrecisionScaled
 from pcuq.problem import Predictor, Problem, check_problem
 
 # Entries of the data term that are held at once: (particles, datum-atom pairs, outputs).
@@ -203,13 +203,15 @@ class Objective:
         return jnp.where(a.ok, rows, 0.0)
 
     @cached_property
-    def _quick_pairs(self) -> SinglePrecision | None:
-        if not SinglePrecision.serves(self.pairs):
+    def _quick_pairs(self) -> SinglePrecision | SinglePrecisionScaled | None:
+        kinds = (SinglePrecision, SinglePrecisionScaled)
+        kind = next((kind for kind in kinds if kind.serves(self.pairs)), None)
+        if kind is None:
             return None
         design = self.problem.design
         centre = np.zeros(design.mask.shape)
         centre[design.data_atoms] = self.y[design.data_index]
-        return SinglePrecision(self.pairs, centre)
+        return kind(self.pairs, centre)
 
     def quick_features(self, features: Features) -> Features:
         """What `quick_pair_block` needs of features: less, in single precision, where it can."""

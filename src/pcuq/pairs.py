@@ -11,6 +11,7 @@ one pair of atoms if that is more: memory grows with N, not with N².
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 FAR = 1e15  # kernel widths: in single precision larger numbers grow by their logarithm only
+LARGEST = 1e37  # of squares that are added in single precision
 TILE = 2**17  # numbers of a tile, per output: a megabyte, which stays in the cache
 
 
@@ -155,10 +157,8 @@ class SinglePrecision:
 
     def represent(self, representation: Any) -> Float[Array, "N k M"]:
         (w,) = representation
-        z = self.root * (w - self.centre)
-        # Squares must stay in range, and what has exploded must not come together at its edge.
-        beyond = jnp.sign(z) * FAR * (1 + jnp.log(jnp.maximum(jnp.abs(z) / FAR, 1.0)))
-        return jnp.swapaxes(jnp.where(jnp.abs(z) < FAR, z, beyond), 1, 2).astype(jnp.float32)
+        z = _within_reach(self.root * (w - self.centre))
+        return jnp.swapaxes(z, 1, 2).astype(jnp.float32)
 
     def block(self, a: Float[Array, "A k M"], b: Float[Array, "B k M"]) -> Float[Array, "A B"]:
         weights = jnp.asarray(self.weights)
@@ -169,6 +169,49 @@ class SinglePrecision:
             return jnp.exp(-squares) @ weights
 
         return jax.lax.map(row, a).astype(jnp.float64)
+
+
+class SinglePrecisionScaled:
+    """The same where the noise is normal and its sd σ comes with the particles.
+
+        κ0(a, b) = Σ_m ω_m Π_c T_c^−½ exp(−(z_amc − z_bmc)²/(2 T_c)),    T = 1 + t_amc + t_bmc,
+
+    with z = (w − centre)/ℓ and t = σ²/ℓ², both 0 where nothing is measured.
+    """
+
+    def __init__(self, pairs: PairSum, centre: Float[np.ndarray, "M k"]):
+        scaled = pairs.embedding.scaled_gaussian_pairs()
+        assert scaled is not None and pairs.diagonal
+        order = np.argsort(pairs.left)
+        self.length2, self.mask = (leaf[order] for leaf in scaled)
+        self.centre, self.weights = centre, pairs.weights[order].astype(np.float32)
+
+    @staticmethod
+    def serves(pairs: PairSum) -> bool:
+        return pairs.diagonal and pairs.embedding.scaled_gaussian_pairs() is not None
+
+    def represent(self, representation: Any) -> Float[Array, "N 2k M"]:
+        w, s = representation
+        z = _within_reach((w - self.centre) / np.sqrt(self.length2))
+        t = jnp.minimum(s**2 / self.length2, LARGEST)
+        both = jnp.concatenate([self.mask * z, self.mask * t], axis=2)
+        return jnp.swapaxes(both, 1, 2).astype(jnp.float32)
+
+    def block(self, a: Float[Array, "A k2 M"], b: Float[Array, "B k2 M"]) -> Float[Array, "A B"]:
+        weights, k = jnp.asarray(self.weights), a.shape[1] // 2
+
+        def row(one):
+            total = [1.0 + one[k + c] + b[:, k + c] for c in range(k)]
+            squares = sum((one[c] - b[:, c]) ** 2 / total[c] for c in range(k))
+            return (jnp.exp(-0.5 * squares) * jax.lax.rsqrt(math.prod(total))) @ weights
+
+        return jax.lax.map(row, a).astype(jnp.float64)
+
+
+def _within_reach(z):
+    """Squares must stay in range, and what has exploded must not come together at its edge."""
+    beyond = jnp.sign(z) * FAR * (1 + jnp.log(jnp.maximum(jnp.abs(z) / FAR, 1.0)))
+    return jnp.where(jnp.abs(z) < FAR, z, beyond)
 
 
 def tile_gradient(embedding, a, b, weights, coefficients, constants):

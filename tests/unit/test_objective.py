@@ -570,6 +570,28 @@ def test_single_precision_serves_data_far_from_zero(combine):
     np.testing.assert_allclose(quick_block(objective, features), exact, rtol=1e-6)
 
 
+@pytest.mark.parametrize("combine", ["product", "sum"])
+def test_single_precision_serves_noise_that_is_fitted(combine):
+    """Its sd from a thousandth of the kernel's width to what no number in single precision is."""
+    model = FunctionModel(
+        lambda x, p: [1e7 + p["a"] * x, p["a"]],
+        {"a": Parameter("identity"), "sd": Parameter("log")},
+        ("y", "z"),
+    )
+    x = np.arange(5.0)
+    y = np.stack([1e7 + 0.3 * x, 0.3 + 0 * x], 1)
+    y[2, 1] = np.nan
+    problem = Problem(model, Data(y, x, Gaussian("sd")), GaussianKernel(0.1, combine=combine))
+    objective = Objective(problem)
+    thetas = np.array([[0.1, -9.0], [0.3, -2.0], [0.37, 1.0], [-2.0, 3.0], [5.0, 90.0]])
+    features = jax.jit(objective.features)(jnp.asarray(thetas))
+    assert features.ok.all()
+    assert objective.quick_features(features).representation.dtype == jnp.float32
+    exact = objective.pair_block(features, features)
+    np.testing.assert_allclose(quick_block(objective, features), exact, rtol=3e-6, atol=1e-15)
+    assert float(exact[0, 0]) > 0.1 > 1e-3 > float(exact[0, 4])
+
+
 def test_single_precision_serves_exploded_trajectories():
     model = FunctionModel(lambda x, p: [jnp.exp(p["a"] * x)], {"a": Parameter("identity")}, ("y",))
     x = np.array([0.0, 0.1, 1.0])
