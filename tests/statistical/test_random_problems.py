@@ -131,6 +131,7 @@ def test_draws_follow_the_exact_law_of_random_problems(seed, name):
 
 
 if __name__ == "__main__":
+    jax.config.update("jax_enable_x64", True)
     known = {name: [] for name in RUNS}
     for seed in range(int(sys.argv[1])):
         for name, found in known.items():
