@@ -7,10 +7,22 @@ import jax.numpy as jnp
 import numpy as np
 
 import pcuq
+from pcuq.calibrate import Calibration
 from pcuq.groups import make_groups, with_predictions
 from pcuq.objective import Objective
 from pcuq.result import Fit, make_tree, versions
 from pcuq.settings import Settings
+
+CALIBRATION = Calibration(
+    regularisation=2e-3,
+    bound_by="the spread",
+    lams=np.array([1e-3, 1e-2]),
+    outside=np.zeros((1, 2)),
+    spread=np.ones((1, 2)),
+    bayes_spread=np.ones(1),
+    settled=np.ones((1, 2), bool),
+    seconds=1.5,
+)
 
 X = np.linspace(0.0, 5.0, 11)
 

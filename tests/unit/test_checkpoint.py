@@ -12,11 +12,11 @@ import time
 
 import numpy as np
 import pytest
+from made_fits import CALIBRATION
 
 import pcuq
 from pcuq import checkpoint, trust
 from pcuq import settings as settings_module
-from pcuq.calibrate import Calibration
 from pcuq.errors import ComputationError, InputError
 
 SETTINGS = dict(regularisation=1e-3, particles=8, warmup=120, draws=100, thin=2, seed=3)
@@ -109,25 +109,15 @@ def test_other_samplers_go_on_too(sampler, tmp_path):
 
 @pytest.mark.slow
 def test_a_calibrated_run_does_not_calibrate_again(tmp_path, monkeypatch):
-    found = Calibration(
-        regularisation=2e-3,
-        bound_by="the spread",
-        lams=np.array([1e-3, 1e-2]),
-        outside=np.zeros((1, 2)),
-        spread=np.ones((1, 2)),
-        bayes_spread=np.ones(1),
-        settled=np.ones((1, 2), bool),
-        seconds=1.5,
-    )
     settings = SETTINGS | dict(regularisation="auto")
     module = importlib.import_module("pcuq.fit")
-    monkeypatch.setattr(module, "calibrate", lambda *args, **kwargs: found)
+    monkeypatch.setattr(module, "calibrate", lambda *args, **kwargs: CALIBRATION)
     with pytest.raises(CutError):
         pcuq.fit(line(), **settings, checkpoint=tmp_path / "run", progress=cut_at(0.5))
     monkeypatch.setattr(module, "calibrate", lambda *args, **kwargs: pytest.fail("again"))
     fit = pcuq.fit(line(), **settings, checkpoint=tmp_path / "run", resume=True)
     assert fit.tree.attrs["regularisation"] == 2e-3
-    assert json.loads(fit.tree.attrs["calibration"]) == found.to_dict()
+    assert json.loads(fit.tree.attrs["calibration"]) == CALIBRATION.to_dict()
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from made_fits import CALIBRATION
 from scipy.stats import norm
 
 import pcuq
-from pcuq.calibrate import Calibration
 from pcuq.checkpoint import FitCheckpoint
 from pcuq.fixed_point import fixed_point
 from pcuq.objective import Objective
@@ -128,18 +128,6 @@ def test_large_systems_are_summed_as_was_asked():
     assert isinstance(batches, RandomBatches)
     spread = fit_module._at_scale(settings._replace(devices=1), objective)
     assert isinstance(spread, ShardedObjective)
-
-
-CALIBRATION = Calibration(
-    regularisation=2e-3,
-    bound_by="the spread",
-    lams=np.array([1e-3, 1e-2]),
-    outside=np.zeros((1, 2)),
-    spread=np.ones((1, 2)),
-    bayes_spread=np.ones(1),
-    settled=np.ones((1, 2), bool),
-    seconds=1.5,
-)
 
 
 def test_a_regularisation_that_was_found_is_kept_and_not_found_again(tmp_path, monkeypatch):

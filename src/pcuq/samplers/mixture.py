@@ -108,8 +108,8 @@ def number_of_components(thetas: Float[np.ndarray, "T C p"], scale: Float[np.nda
         )
         for number in numbers
     ]
-    enough = max(heights) - LOSS
-    return max(n for n, height in zip(numbers, heights, strict=True) if height > enough)
+    least = max(heights) - LOSS
+    return max(n for n, height in zip(numbers, heights, strict=True) if height > least)
 
 
 def _fit_some(positions: Float[np.ndarray, "K p"], scale, parts: int, components: int) -> Mixture:
