@@ -2,11 +2,16 @@
 
 Means and sds of 10,000 reference draws from posteriordb (hudson_lynx_hare-lotka_volterra), for the
 model and priors of `pcuq.zoo.lynx_hare`. No data from outside are read.
+
+    python tests/statistical/test_lynx_hare.py
+
+prints how far the draws of each sampler are from them.
 """
 
 import numpy as np
 import pytest
 
+import pcuq
 from pcuq import diagnostics
 from pcuq.baselines.bayes import log_posterior
 from pcuq.samplers.base import sample
@@ -25,7 +30,7 @@ REFERENCE = {
 }
 REFERENCE_DRAWS = 10_000
 CHAINS = 16
-
+SAMPLERS = ("nuts", "mala", "ensemble")
 
 pytestmark = pytest.mark.slow
 
@@ -57,6 +62,19 @@ def test_posterior_means_and_sds_are_those_of_the_reference_draws(run):
             check(broken)
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_fits_by_every_sampler_are_those_of_the_reference_draws(sampler):
+    natural, fit = fitted(sampler)
+    check(natural)
+    assert fit.trusted, fit.status
+
+
+def fitted(sampler):
+    fit = pcuq.fit(lynx_hare.problem(), method="bayes", sampler=sampler)
+    posterior = fit.tree["posterior"]
+    return np.stack([posterior[name].values for name in REFERENCE], axis=-1), fit
+
+
 def check(natural):
     mean, sd = np.array(list(REFERENCE.values())).T
     assert (diagnostics.ess_mean(natural) > 1000).all()
@@ -72,3 +90,22 @@ def test_chains_agree_and_none_diverges(run):
     assert run.info["divergent"].mean() < 0.001
     assert not run.failed.any()
     assert run.info["acceptance"].mean() == pytest.approx(0.8, abs=0.05)
+
+
+def main():
+    print("sampler    mean, sds away   sd, ratio       R-hat   ESS")
+    mean, sd = np.array(list(REFERENCE.values())).T
+    for sampler in SAMPLERS:
+        natural, fit = fitted(sampler)
+        away = np.abs(natural.mean(axis=(0, 1)) - mean) / sd
+        ratio = natural.std(axis=(0, 1)) / sd
+        found = fit.diagnostics
+        print(
+            f"{sampler:10s} {away.max():14.3f}   {ratio.min():.3f}–{ratio.max():.3f}"
+            f"   {found['rhat_max']:7.3f}   {found['ess_min']:.0f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
