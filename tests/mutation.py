@@ -4,7 +4,8 @@
     python tests/mutation.py --sample 40      # at most 40 of each module, at random
     python tests/mutation.py --only objective --budget 200
     python tests/mutation.py --again          # survivors, by tests that they have not passed yet
-    python tests/mutation.py --list           # counts, and each survivor with its change
+    python tests/mutation.py --list           # counts, and each survivor that is not explained
+    python tests/mutation.py --part 1/2       # every second one: parts run side by side
 
 Mutants are made from the syntax tree: arithmetic and comparisons swapped, constants changed,
 conditions fixed or turned round, min for max, branches of `where` swapped, keywords, slices and
@@ -15,6 +16,9 @@ the budget in seconds of CPU; hanging or dying is failing.
 Importing JAX takes longer than most tests. So it is imported once, and each mutant is run in a
 fork of that process, made before JAX has started its threads. Tests that have killed much in
 little time come first. Outcomes are lines of .cache/mutation.jsonl, and a run can be stopped.
+
+tests/survivors.tsv has those that no test is to kill, each with its change and the reason. They are
+not tried again.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from __future__ import annotations
 import argparse
 import ast
 import copy
+import csv
 import hashlib
 import importlib.abc
 import importlib.machinery
@@ -44,6 +49,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[1]
 OUTCOMES = ROOT / ".cache" / "mutation.jsonl"
+SURVIVORS = ROOT / "tests" / "survivors.tsv"
 
 # For each module the files whose tests are run, the most telling first.
 TESTS = {
@@ -167,6 +173,8 @@ def places(node, statement=None, where="") -> Iterator[tuple[Any, Any, Any, str]
                 continue
             if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
                 continue  # a docstring
+            if isinstance(child, ast.keyword) and child.arg == "strict":
+                continue  # as good as an assert
             own = child if isinstance(child, ast.stmt) else statement
             named = isinstance(child, (ast.FunctionDef, ast.ClassDef))
             inside = f"{where}.{child.name}" if named else where
@@ -233,7 +241,7 @@ def other_calls(node: ast.Call) -> Iterator[ast.AST]:
     if name in LEFT_OUT and len(node.args) == 1:
         yield node.args[0]
     for i, keyword in enumerate(node.keywords):
-        if keyword.arg:
+        if keyword.arg and keyword.arg != "strict":
             yield changed(node, keywords=node.keywords[:i] + node.keywords[i + 1 :])
 
 
@@ -329,6 +337,14 @@ def known_outcomes() -> dict[str, dict[str, Any]]:
     return {line["key"]: line for line in map(json.loads, OUTCOMES.read_text().splitlines())}
 
 
+def explained() -> dict[str, str]:
+    """Why a mutant may live, by key."""
+    if not SURVIVORS.exists():
+        return {}
+    with SURVIVORS.open(newline="") as file:
+        return {row["key"]: row["reason"] for row in csv.DictReader(file, delimiter="\t")}
+
+
 def run_all(mutants: list[Mutant], budget: float) -> None:
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT / "src"))
@@ -374,12 +390,16 @@ def run_all(mutants: list[Mutant], budget: float) -> None:
 
 
 def show(mutants: list[Mutant]) -> None:
-    known = known_outcomes()
+    known, reasons = known_outcomes(), explained()
     for module in dict.fromkeys(mutant.module for mutant in mutants):
         own = [mutant for mutant in mutants if mutant.module == module]
-        tried = [mutant for mutant in own if mutant.key in known]
-        alive = [mutant for mutant in tried if known[mutant.key]["by"] is None]
-        print(f"{module}: {len(own)} mutants, {len(tried)} tried, {len(alive)} alive")
+        tried = [mutant for mutant in own if mutant.key in known or mutant.key in reasons]
+        of_reason = Counter(reasons[mutant.key] for mutant in own if mutant.key in reasons)
+        alive = [m for m in tried if m.key not in reasons and known[m.key]["by"] is None]
+        print(
+            f"{module}: {len(own)} mutants, {len(tried)} tried, {len(alive)} alive, explained: "
+            + (", ".join(f"{n} {reason}" for reason, n in sorted(of_reason.items())) or "none")
+        )
         for mutant in sorted(alive, key=lambda mutant: mutant.line):
             print(f"  {mutant.key} line {mutant.line}")
             print("".join(f"    - {line}\n" for line in mutant.before.splitlines()), end="")
@@ -392,6 +412,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="at most so many of each module, at random")
     parser.add_argument("--budget", type=float, default=60, help="seconds of CPU for a mutant")
     parser.add_argument("--again", action="store_true", help="survivors, by further tests")
+    parser.add_argument("--part", default="1/1", help="K/N: every N-th mutant, from the K-th on")
     parser.add_argument("--list", action="store_true", help="show what is known")
     asked = parser.parse_args()
     chosen = []
@@ -401,13 +422,15 @@ def main() -> None:
         chosen += own[: asked.sample]
     if asked.list:
         return show(chosen)
-    known = known_outcomes()
+    known, reasons = known_outcomes(), explained()
+    chosen = [m for m in chosen if m.key not in reasons]
     if asked.again:
         chosen = [m for m in chosen if m.key in known and known[m.key]["by"] is None]
     else:
         chosen = [m for m in chosen if m.key not in known]
     random.Random(0).shuffle(chosen)
-    run_all(chosen, asked.budget)
+    part, parts = map(int, asked.part.split("/"))
+    run_all(chosen[part - 1 :: parts], asked.budget)
 
 
 if __name__ == "__main__":
