@@ -6,6 +6,7 @@
     python tests/mutation.py --again          # survivors, by tests that they have not passed yet
     python tests/mutation.py --list           # counts, and each survivor that is not explained
     python tests/mutation.py --part 1/2       # every second one: parts run side by side
+    python tests/mutation.py --keys 1f2e --budget 600    # this one, anew
 
 Mutants are made from the syntax tree: arithmetic and comparisons swapped, constants changed,
 conditions fixed or turned round, min for max, branches of `where` swapped, keywords, slices and
@@ -345,7 +346,8 @@ def explained() -> dict[str, str]:
         return {row["key"]: row["reason"] for row in csv.DictReader(file, delimiter="\t")}
 
 
-def run_all(mutants: list[Mutant], budget: float) -> None:
+def run_all(mutants: list[Mutant], budget: float, anew: bool) -> None:
+    """Without `anew`, tests that a mutant has passed are not run again."""
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT / "src"))
     os.environ |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "CI": "1", "MPLBACKEND": "agg"}
@@ -367,7 +369,7 @@ def run_all(mutants: list[Mutant], budget: float) -> None:
     for line in known.values():
         learn(line)
     for mutant in mutants:
-        passed = known[mutant.key]["seconds"] if mutant.key in known else {}
+        passed = known[mutant.key]["seconds"] if mutant.key in known and not anew else {}
 
         def worth(test: str, mutant=mutant, passed=passed) -> float:
             here = kills[mutant.module][test] + 5 * kills[mutant.module + mutant.function][test]
@@ -413,6 +415,7 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60, help="seconds of CPU for a mutant")
     parser.add_argument("--again", action="store_true", help="survivors, by further tests")
     parser.add_argument("--part", default="1/1", help="K/N: every N-th mutant, from the K-th on")
+    parser.add_argument("--keys", nargs="+", help="these mutants, whatever is known of them")
     parser.add_argument("--list", action="store_true", help="show what is known")
     asked = parser.parse_args()
     chosen = []
@@ -423,14 +426,16 @@ def main() -> None:
     if asked.list:
         return show(chosen)
     known, reasons = known_outcomes(), explained()
-    chosen = [m for m in chosen if m.key not in reasons]
-    if asked.again:
+    if asked.keys:
+        chosen = [m for m in chosen if m.key in asked.keys]
+    elif asked.again:
         chosen = [m for m in chosen if m.key in known and known[m.key]["by"] is None]
+        chosen = [m for m in chosen if m.key not in reasons]
     else:
-        chosen = [m for m in chosen if m.key not in known]
+        chosen = [m for m in chosen if m.key not in known and m.key not in reasons]
     random.Random(0).shuffle(chosen)
     part, parts = map(int, asked.part.split("/"))
-    run_all(chosen[part - 1 :: parts], asked.budget)
+    run_all(chosen[part - 1 :: parts], asked.budget, anew=bool(asked.keys))
 
 
 if __name__ == "__main__":
