@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,7 @@ from pcuq.reproduce.figures import BANDS, drawing, grid, legend, species_panel, 
 from pcuq.reproduce.lotka_volterra import Case
 from pcuq.reproduce.lotka_volterra_figures import CLOUDS, contour_panel
 from pcuq.reproduce.methods import METHODS, Run, fit_by
-from pcuq.reproduce.rows import Tell, convergence, performance
-from pcuq.result import versions
+from pcuq.reproduce.rows import Tell, convergence, of_one_run, performance
 
 MOST_DRAWS = 2000
 ENSEMBLE = Run(warmup=200, draws=150)
@@ -66,12 +65,8 @@ def demo(
     summary = {
         "cases": {name: case.rows for name, case in cases.items()},
         "exploded_paths": {name: case.data.exploded_paths for name, case in cases.items()},
-        "replicates": 1,
-        "seed": seed,
-        "size": asdict(size),
         "scored_on": SCORED_ON,
-        "versions": versions(),
-        "seconds": round(time.perf_counter() - began, 1),
+        **of_one_run(seed, size, began),
     }
     write_json(out / "summary.json", summary)
     return summary

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from pcuq.reproduce import erk_figures as figures
 from pcuq.reproduce.erk_cases import COMBINE, METHODS, REGIMES, SCORED_ON, calibration, score
 from pcuq.reproduce.methods import Size, fit_by
 from pcuq.reproduce.readme import write_readme
-from pcuq.reproduce.rows import Tell, line
+from pcuq.reproduce.rows import Tell, line, of_one_run
 from pcuq.reproduce.store import write_json
-from pcuq.result import versions
 from pcuq.zoo import erk as zoo
 
 
@@ -55,12 +53,8 @@ def erk(out: Path, seed: int, size: Size, tell: Tell) -> dict[str, Any]:
         "bayes_converged": converged(cases["control"]["bayes"]),
         "cases": cases,
         "scored_on": SCORED_ON,
-        "replicates": 1,
-        "seed": seed,
-        "size": asdict(size),
         "figures": files,
-        "versions": versions(),
-        "seconds": round(time.perf_counter() - began, 1),
+        **of_one_run(seed, size, began),
     }
     write_json(out / "summary.json", summary)
     write_readme(out, summary, figures.captions(summary), _notes(summary))

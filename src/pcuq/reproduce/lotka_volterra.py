@@ -14,7 +14,7 @@ One data set per case: `replicates` says what holds over many.
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,9 @@ from pcuq.reproduce import lotka_volterra_figures as figures
 from pcuq.reproduce.cases import CASES, RULE, SCORED_ON, calibration, made, score
 from pcuq.reproduce.methods import METHODS, Size, fit_by
 from pcuq.reproduce.readme import write_readme
-from pcuq.reproduce.rows import Row, Tell, line
+from pcuq.reproduce.rows import Row, Tell, line, of_one_run
 from pcuq.reproduce.store import write_json
-from pcuq.result import Fit, versions
+from pcuq.result import Fit
 from pcuq.zoo.lotka_volterra import LVData
 
 FACTORS = {"pcuq-tenth": 0.1, "pcuq-tenfold": 10.0}  # of λ★
@@ -65,12 +65,8 @@ def lotka_volterra(
         "exploded_paths": {name: case.data.exploded_paths for name, case in cases.items()},
         "rule": RULE,
         "scored_on": SCORED_ON,
-        "replicates": 1,
-        "seed": seed,
-        "size": asdict(size),
         "figures": files,
-        "versions": versions(),
-        "seconds": round(time.perf_counter() - began, 1),
+        **of_one_run(seed, size, began),
     }
     write_json(out / "summary.json", summary)
     write_readme(out, summary, figures.captions(summary), _notes(summary))

@@ -7,7 +7,9 @@ standard error  sd / √R  of that mean beside it.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from numpy.typing import NDArray
 
 from pcuq import scores
 from pcuq.functionals import Prediction
-from pcuq.result import Fit
+from pcuq.result import Fit, versions
 
 Array = NDArray[np.float64]
 Tell = Callable[[str], None]
@@ -36,6 +38,17 @@ def convergence(fitted: Fit, seconds: float) -> Row:
         "seconds": round(seconds, 1),
         "status": fitted.status,
         "trusted": fitted.trusted,
+    }
+
+
+def of_one_run(seed: int, size: Any, began: float) -> Row:
+    """What a summary says of the run that made it, which began at that tick of the clock."""
+    return {
+        "replicates": 1,
+        "seed": seed,
+        "size": asdict(size),
+        "versions": versions(),
+        "seconds": round(time.perf_counter() - began, 1),
     }
 
 
