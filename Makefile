@@ -14,7 +14,7 @@ PYTHON ?= $(shell for python in python3.13 python3.12 python3.11 python3; do \
 # Two workers: compiling is what takes the time, and it uses more than one core by itself.
 # A file stays on one worker, so that its tests share what has been compiled. -rs: say what is
 # skipped, and why.
-PYTEST := $(BIN)/pytest -n 2 --dist loadfile -rs
+PYTEST = $(BIN)/pytest -n 2 --dist loadfile -rs
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test run-tests test-oldest test-newest coverage test-all lint format docs bench \
@@ -40,20 +40,26 @@ demo: $(STAMP) ## Lotka-Volterra, three methods: figures and a report in demo/
 test: lint run-tests ## lint, then all tests but the slow ones
 
 # Unit tests compile much and compute little: without optimisation they end sooner.
+define RUN_TESTS
+XLA_FLAGS=--xla_backend_optimization_level=0 $(PYTEST) -m "not slow" tests/unit
+$(PYTEST) -m "not slow" tests/statistical tests/external
+endef
+
 run-tests: $(STAMP)
-	XLA_FLAGS=--xla_backend_optimization_level=0 $(PYTEST) -m "not slow" tests/unit
-	$(PYTEST) -m "not slow" tests/statistical tests/external
+	$(RUN_TESTS)
 
 test-oldest: RESOLUTION := lowest-direct
 test-oldest: ## the tests on the lowest versions that pyproject.toml allows
 test-newest: RESOLUTION := highest
 test-newest: ## the tests on the newest versions that there are
+# An environment of their own, which must not be brought to what constraints.txt says.
+test-oldest test-newest: BIN = .cache/$@/bin
 test-oldest test-newest:
 	rm -rf .cache/$@ && $(PYTHON) -m venv .cache/$@
-	.cache/$@/bin/python -m pip install --quiet uv
-	.cache/$@/bin/uv pip install --quiet --python .cache/$@/bin/python \
-		--resolution $(RESOLUTION) -e '.[$(EXTRAS)]'
-	$(MAKE) run-tests BIN=.cache/$@/bin
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --resolution $(RESOLUTION) -e '.[$(EXTRAS)]'
+	$(BIN)/uv pip list --python $(BIN)/python
+	$(RUN_TESTS)
 
 coverage: $(STAMP) ## lines and branches of src that the tests of `make test` reach
 	rm -f .coverage .coverage.*
