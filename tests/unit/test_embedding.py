@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
+from scipy.interpolate import CubicHermiteSpline
 from scipy.signal import fftconvolve
 
 from pcuq import embedding as embeddings
@@ -140,6 +141,7 @@ def test_a_table_holds_the_integral_over_one_noise(name, kernel):
     )
     slope = (above - below) / (2 * step) * embeddings.TABLE_STEP
     np.testing.assert_allclose(slopes[130], slope, rtol=3e-6)
+    assert abs(slopes[0]) < 1e-15  # e is even
 
 
 @pytest.mark.parametrize("name", ["laplace", "student"])
@@ -152,6 +154,26 @@ def test_tables_are_read_between_their_nodes_and_beyond(name):
     np.testing.assert_allclose(found[:-1], wanted[:-1], rtol=3e-8)
     pairs = [e0_by_sum(kernel, name, mean, 0.6, 0.6) for mean in means[:5]]
     np.testing.assert_allclose(block[0, :5], pairs, rtol=1e-7)
+
+
+def test_a_table_is_read_as_cubic_pieces_and_a_straight_line_beyond(monkeypatch):
+    """Numbers at random for what is tabulated: no piece goes on as another one does."""
+    scales, last = (0.6, 1.3), 5
+    values, slopes = np.random.default_rng(0).normal(size=(2, 5, last + 1))
+    tables = zip(values, slopes, strict=True)  # one noise each, the smaller first, and their pairs
+    monkeypatch.setattr(embeddings, "tabulate", lambda *given: next(tables))
+    data = Data([[0.0], [1.0]], noise=Laplace(np.array(scales)[:, None]))
+    embedding = Objective(Problem(MODEL, data, KERNELS["gaussian"])).embedding
+    u = np.array([0.0, 0.3, 1.0, 2.7, 4.6, 5.0, 5.4, 9.0])
+    for table, scale in enumerate(scales):
+        r = math.hypot(LENGTH, scale) * np.sinh(u * embeddings.TABLE_STEP)
+        place = list(embedding.data_constants()["table"][:, 0]).index(table)
+        constants = jax.tree.map(lambda leaf, i=place: leaf[i], embedding.data_constants())
+        pieces = CubicHermiteSpline(np.arange(last + 1), values[table], slopes[table])
+        wanted = pieces(np.minimum(u, last)) + np.maximum(u - last, 0) * slopes[table, last]
+        for side in (1, -1):
+            found = embedding.log_data(side * r[:, None], (np.zeros((len(r), 1)),), constants)
+            np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-10, atol=1e-10)
 
 
 def test_beyond_a_table_a_heavy_tail_stays_a_power():
@@ -185,6 +207,29 @@ def test_a_scale_that_is_a_parameter_is_a_mixture_of_closed_forms(name, ratio):
     pairs = np.array([e0_by_sum(kernel, name, mean, s, s) for mean in means])
     assert np.max(np.abs(found - wanted)) < 3e-6 * wanted.max()
     assert np.max(np.abs(block[0] - pairs)) < 3e-6 * pairs.max()
+
+
+def test_a_known_scale_is_a_mixture_of_closed_forms_as_well():
+    """As where there are too many scales for tables."""
+    means = np.array([0.0, 0.2, 0.7, 1.5, 3.0])
+    found, table = (
+        e_and_e0(0.3, Laplace(0.6), KERNELS["gaussian"], means, 1.0, force)
+        for force in ("mixture", "table")
+    )
+    assert isinstance(found[2].embedding, embeddings.ScaleMixture)
+    np.testing.assert_allclose(found[0], table[0], atol=3e-6)
+    np.testing.assert_allclose(found[1], table[1], atol=3e-6)
+
+
+@pytest.mark.parametrize(("noise", "force"), [(Laplace, "mixture"), (Gaussian, "quadrature")])
+def test_where_no_overlap_is_left_the_logarithm_is_finite(noise, force):
+    """Every term is 0 a thousand kernel widths away, and 0 has no logarithm."""
+    means = np.array([0.0, 1e3])
+    v, block, objective = e_and_e0(0.0, noise("scale"), KERNELS["gaussian"], means, 0.01, force)
+    assert v[0] > 0.9 and 0 <= v[1] < 1e-280
+    assert block[0, 0] > 0.9 and 0 <= block[0, 1] < 1e-280
+    thetas = np.stack([means, np.full(2, np.log(0.01))], axis=-1)
+    assert np.all(np.isfinite(objective.compiled_value_and_gradient(jnp.asarray(thetas), 0.1)[1]))
 
 
 TWO = FunctionModel(
@@ -254,6 +299,23 @@ def test_outputs_with_different_noise_are_a_product(laplace, kind):
     np.testing.assert_allclose(block, one_block * two_block, rtol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("noise", "z", "kind"),
+    [
+        ((Gaussian(0.6), LogNormal(0.3)), 0.4, "ClosedForm"),
+        ((Laplace(0.6), Laplace(0.9)), 0.4, "Table"),
+        ((Gaussian(0.6), Laplace(0.7)), 0.4, "ByOutput"),
+        ((Gaussian(0.6), Laplace(0.7)), np.nan, "ClosedForm"),
+    ],
+)
+def test_a_product_is_made_only_where_kinds_of_noise_differ(noise, z, kind, monkeypatch):
+    """What has no measurement has no part in it."""
+    monkeypatch.setattr(embeddings, "tabulate", lambda *given: (np.zeros(2), np.zeros(2)))
+    data = Data([[0.3, z]], noise=noise)
+    found = Objective(Problem(TWO, data, KERNELS["gaussian"])).embedding
+    assert type(found).__name__ == kind
+
+
 @pytest.mark.parametrize(("most", "kind"), [(3, "Table"), (2, "ScaleMixture")])
 def test_noise_of_too_many_scales_is_not_tabulated(most, kind, monkeypatch):
     """Two scales have three pairs."""
@@ -309,9 +371,11 @@ def test_the_other_strategies_agree_with_the_closed_form(force):
         model, Data(y, [0.0, 1, 1, 2], [0.5, 0.9]), GaussianMixtureKernel([0.6, 1.2], 0.7)
     )
     thetas = jnp.asarray(np.random.default_rng(0).normal(size=(4, 2)))
+    closed, other = (Objective(problem, force=strategy) for strategy in ("closed", force))
+    assert isinstance(closed.embedding, embeddings.ClosedForm)
+    assert isinstance(other.embedding, embeddings.STRATEGIES[force])  # not the same one again
     (value, gradient), (other_value, other_gradient) = (
-        jax.jit(Objective(problem, force=strategy).joint_value_and_gradient)(thetas, 0.02)
-        for strategy in ("closed", force)
+        jax.jit(objective.joint_value_and_gradient)(thetas, 0.02) for objective in (closed, other)
     )
     np.testing.assert_allclose(other_value, value, rtol=1e-7)
     np.testing.assert_allclose(other_gradient, gradient, atol=1e-6 * np.abs(gradient).max())
@@ -447,6 +511,17 @@ def test_a_density_that_does_not_integrate_to_one_is_refused():
     half = CustomNoise(1.0, log_pdf=lambda y, w, s: logistic(y, w, s) - math.log(2))
     with pytest.raises(InputError, match=r"its mass is 0\.5 at w = 5, s = 1"):
         Objective(Problem(MODEL, Data([[0.0]], noise=half), KERNELS["gaussian"]))
+
+
+@pytest.mark.parametrize("mass", [0.985, 0.995, 1.005, 1.015])
+def test_a_density_may_be_off_by_less_than_a_hundredth(mass):
+    noise = CustomNoise(1.0, log_pdf=lambda y, w, s: logistic(y, w, s) + math.log(mass))
+    problem = Problem(MODEL, Data([[0.0]], noise=noise), KERNELS["gaussian"])
+    if abs(mass - 1) < 0.01:
+        assert isinstance(Objective(problem).embedding, embeddings.Quadrature)
+    else:
+        with pytest.raises(InputError, match="does not integrate to 1"):
+            Objective(problem)
 
 
 def test_joint_noise_is_sent_to_monte_carlo():
