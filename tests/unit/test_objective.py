@@ -312,6 +312,7 @@ def test_mmd2_is_never_negative_and_zero_for_the_data_themselves():
         (lambda p: objectives.mmd2(p, np.zeros((2, 3)), [1.0]), r"one number per particle \(2\)"),
         (lambda p: objectives.joint_log_density(p, 0.0), "a number λ > 0: got 0"),
         (lambda p: objectives.joint_log_density(p, "auto"), "a number λ > 0: got 'auto'"),
+        (lambda p: objectives.joint_log_density("p", 1.0), "Problem"),
         (lambda p: objectives.mmd2(p, np.zeros((2, 2))), r"one number per parameter \(a, b, sd\)"),
         (lambda p: objectives.joint_log_density(p, 1.0)(np.zeros(3)), r"need shape \(N, 3\)"),
         (lambda p: objectives.joint_log_density(p, 1.0)(np.zeros((2, 2))), r"need shape \(N, 3\)"),
@@ -402,7 +403,10 @@ def test_the_data_term_holds_a_tile_at_a_time(monkeypatch):
     for tile in (5 * 18, 5 * 18 - 1, 18, 17):
         monkeypatch.setattr(objectives, "DATA_TILE", tile)
         objective.data_terms(features)
-    assert asked == [4, 1, 1]
+    objective.embedding.data_size = 3  # numbers for each entry
+    monkeypatch.setattr(objectives, "DATA_TILE", 3 * 5 * 18 - 1)
+    objective.data_terms(features)
+    assert asked == [4, 1, 1, 4]
 
 
 @pytest.mark.quick("everything, over x-7")
@@ -448,6 +452,26 @@ def test_one_particle_and_two_particles(gaps):
         assert relative(objectives.joint_log_density(problem, LAM)(thetas), wanted) < 1e-12
 
 
+def test_a_particle_that_is_alone_here_is_repelled_by_others_elsewhere():
+    """Two particles, each evaluated by itself with the other one as its `others`."""
+    objective, thetas = Objective(square_root_problem()), jnp.array([[0.5], [1.5]])
+    value, gradient, v, _ = jax.jit(objective.joint_evaluation)(thetas, LAM)
+
+    @jax.jit
+    def alone(here, elsewhere):
+        away = objective.features(elsewhere).representation
+
+        def others(features):
+            return objective.pairs.rows_and_gradient(features.representation, away, jnp.ones(1))
+
+        return objective.joint_evaluation(here, LAM, others=others)
+
+    first, second = alone(thetas[:1], thetas[1:]), alone(thetas[1:], thetas[:1])
+    np.testing.assert_allclose(first[0] + second[0], value, rtol=1e-12)
+    np.testing.assert_allclose(jnp.concatenate([first[1], second[1]]), gradient, rtol=1e-12)
+    np.testing.assert_allclose(jnp.concatenate([first[2], second[2]]), v, rtol=1e-12)
+
+
 def test_forward_and_reverse_mode_agree():
     problem, thetas = problem_of(CASES["called"])[0], jnp.asarray(particles(3))
     results = [
@@ -456,6 +480,27 @@ def test_forward_and_reverse_mode_agree():
     ]
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-13)
     np.testing.assert_allclose(results[0][1], results[1][1], rtol=1e-10, atol=1e-12)
+
+
+def test_the_derivative_is_taken_in_the_mode_that_is_asked_for():
+    """A loop of unknown length has no reverse derivative, and a rule for reverse no forward one."""
+
+    def looped(a):
+        more = lambda carry: carry[0] < 3  # noqa: E731
+        return jax.lax.while_loop(more, lambda c: (c[0] + 1, c[1] * a), (0, jnp.ones_like(a)))[1]
+
+    reverse_only = jax.custom_vjp(lambda a: a**3)
+    reverse_only.defvjp(lambda a: (a**3, a), lambda a, slope: (3 * a**2 * slope,))
+
+    def gradient(function, mode):
+        ok = jnp.ones(2, bool)
+        predictor = SimpleNamespace(many=lambda thetas: (function(thetas)[:, :, None], ok))
+        objective = Objective(square_root_problem(), predictor, mode=mode)
+        return objective.compiled_value_and_gradient(jnp.array([[0.5], [1.2]]), LAM)[1]
+
+    wanted = gradient(lambda a: a**3, "forward")
+    np.testing.assert_allclose(gradient(looped, "forward"), wanted, rtol=1e-12)
+    np.testing.assert_allclose(gradient(reverse_only, "reverse"), wanted, rtol=1e-12)
 
 
 @pytest.mark.quick("0.5-reverse")
@@ -545,6 +590,16 @@ def test_the_constant_of_many_independent_data_is_summed_in_blocks(monkeypatch):
     assert relative(whole, np.mean(np.exp(-((y - y.T) ** 2) / 2 / 0.64))) < 1e-13
 
 
+def test_a_lengthscale_may_be_given_beside_that_of_the_kernel():
+    case, theta = CASES["independent"], jnp.asarray(particles(1))
+    problem, _, _ = problem_of(case)
+    other = Problem(MODEL, problem.data, GaussianKernel(2 * LENGTHS))
+    given, wanted = Objective(problem, lengthscale=2 * LENGTHS), Objective(other)
+    assert relative(given.constant, wanted.constant) < 1e-13
+    v = [jax.jit(lambda t, o=o: o.data_terms(o.features(t)))(theta) for o in (given, wanted)]
+    assert relative(v[0], v[1]) < 1e-13
+
+
 def test_the_default_lengthscale_is_the_noise_or_its_median_over_observed_rows():
     noise = np.array([[0.5, 1.0], [0.7, 2.0], [0.9, np.nan]])
     y = np.array([[1.0, 1.0], [1.0, 2.0], [1.0, np.nan]])
@@ -590,6 +645,14 @@ def test_single_precision_serves_noise_that_is_fitted(combine):
     exact = objective.pair_block(features, features)
     np.testing.assert_allclose(quick_block(objective, features), exact, rtol=3e-6, atol=1e-15)
     assert float(exact[0, 0]) > 0.1 > 1e-3 > float(exact[0, 4])
+
+
+@pytest.mark.parametrize("noise", [EACH, NAMED])
+def test_single_precision_does_not_serve_a_mixture_of_kernels(noise):
+    objective = Objective(problem_of(Case(*noise, mixture=True))[0])
+    features = jax.jit(objective.features)(jnp.asarray(particles(3)))
+    exact = objective.pair_block(features, features)
+    np.testing.assert_array_equal(quick_block(objective, features), exact)
 
 
 def test_single_precision_serves_exploded_trajectories():
