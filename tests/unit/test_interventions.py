@@ -265,6 +265,7 @@ def test_a_formula_is_of_what_was_before_and_is_told_from_others_by_its_text():
     assert change.in_words() == "u = 2 u + p, k = 3 from 1 on"
     assert change == Intervention(set={"u": Formula("2 u + p", print), "k": 3.0}, at=1.0)
     assert change != Intervention(set={"u": Formula("u", twice.function), "k": 3.0}, at=1.0)
+    assert repr(twice) == "Formula(text='2 u + p')"  # the same in every process
 
 
 @pytest.mark.parametrize("given", ["k6*=0.01", {"k6": 0.01}, None, 3])
