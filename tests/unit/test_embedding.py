@@ -156,6 +156,16 @@ def test_tables_are_read_between_their_nodes_and_beyond(name):
     np.testing.assert_allclose(block[0, :5], pairs, rtol=1e-7)
 
 
+def test_half_the_step_makes_no_better_table(monkeypatch):
+    """The middle of each piece, against the table that has a node there."""
+    given = KERNELS["gaussian"], StudentT(), 0.75, 0.0
+    values, slopes = embeddings.tabulate(*given)
+    monkeypatch.setattr(embeddings, "TABLE_STEP", embeddings.TABLE_STEP / 2)
+    finer, _ = embeddings.tabulate(*given)
+    middle = (values[1:] + values[:-1]) / 2 + (slopes[:-1] - slopes[1:]) / 8
+    np.testing.assert_allclose(middle, finer[1::2][: len(middle)], rtol=0, atol=1e-8)
+
+
 def test_a_table_is_read_as_cubic_pieces_and_a_straight_line_beyond(monkeypatch):
     """Numbers at random for what is tabulated: no piece goes on as another one does."""
     scales, last = (0.6, 1.3), 5

@@ -272,6 +272,10 @@ def test_values_and_gradients_are_in_64_bits_whatever_the_caller_has(gaps):
         assert value.dtype == np.float64 and gradient.dtype == np.float32
         if wanted is not None:
             np.testing.assert_allclose(gradient, wanted, rtol=1e-6)
+    weights = np.array([0.1, 0.7], np.float32)
+    found = objectives.mmd2(problem, thetas, weights)
+    precise = objectives.mmd2(problem, thetas.astype(float), weights.astype(float))
+    np.testing.assert_allclose(found, precise, rtol=1e-13)
 
 
 def test_other_data_have_densities_of_their_own_also_where_one_was_compiled_before():
@@ -336,6 +340,15 @@ def test_the_part_that_fits_has_a_fifth_of_the_best_data_term(best, fits):
     np.testing.assert_array_equal(found, fits)
     small = objectives.part_that_fits(np.array([1e-3, 2.1e-4, 1.9e-4]))
     np.testing.assert_array_equal(small, [1, 1, 0])
+
+
+def test_the_model_is_solved_for_the_mode_in_which_it_is_differentiated(monkeypatch):
+    """Some solvers have one of the two derivatives only."""
+    asked = []
+    monkeypatch.setattr(Problem, "predictor", lambda problem, **options: asked.append(options))
+    for mode in ("forward", "reverse", None):
+        Objective(square_root_problem(), mode=mode)
+    assert asked == [{"mode": "forward"}, {"mode": "reverse"}, {"mode": "forward"}]
 
 
 def test_few_parameters_are_differentiated_forward():
