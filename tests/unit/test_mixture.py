@@ -15,6 +15,7 @@ from pcuq.samplers.mixture import (
     log_components,
     log_density,
     number_of_components,
+    with_hot,
 )
 
 PRIOR = Parameters({name: Parameter("identity", dist.Normal(0, 2)) for name in "ab"})
@@ -85,6 +86,15 @@ def test_the_local_move_is_reversible_in_the_mixture(s):
     before = draws(mixture, 200_000)
     z = asymmetries(before, moved(mixture, before, s))
     assert np.abs(z).max() < 4.5, z
+
+
+def test_a_short_local_move_ends_where_it_began():
+    """One to the other side of the component would be as reversible."""
+    mixture = narrow_and_wide()
+    before = draws(mixture, 50)
+    after = moved(mixture, before, 1e-6)
+    np.testing.assert_allclose(after, before, atol=1e-4)
+    assert not (after == before).any()
 
 
 def test_a_move_that_keeps_students_scale_at_one_is_found_out():
@@ -163,7 +173,7 @@ def test_log_components_are_those_of_scipy():
 def test_points_of_g_are_jumps_with_random_numbers_of_their_own():
     mixture = narrow_and_wide()
     points = points_of_g(mixture, 20_000)
-    assert len(np.unique(points, axis=0)) == 20_000
+    assert points.shape == (20_000, 2) and len(np.unique(points, axis=0)) == 20_000
     near = np.abs(points - np.array([1.0, 2.0])).max(axis=1) < 0.5
     assert np.mean(near) == pytest.approx(0.85 * 0.6 + 0.02, abs=0.03)
 
@@ -267,6 +277,108 @@ def test_a_fit_begins_at_points_drawn_by_their_squared_distance_from_those_befor
         np.testing.assert_allclose(found, np.array(squares) / np.sum(squares), atol=1e-12)
 
 
+def maximised(shares, z, repeats):
+    """Weights, means and covariances of components, one by one."""
+    count, p = z.shape
+    found = []
+    for share in shares.T:
+        members = share.sum()
+        mean = share @ z / members
+        scatter = (z - mean).T @ (share[:, None] * (z - mean))
+        missing = max(0.0, 2 * p * repeats - members)
+        covariance = (scatter + missing * np.eye(p)) / (members + missing)
+        found.append((members / count, mean, covariance + mixtures.NARROWEST * np.eye(p)))
+    return found
+
+
+def test_a_fit_is_expectation_maximisation_with_few_points_as_wide_as_all():
+    """Written out once more, with scipy's densities."""
+    rng = np.random.default_rng(4)
+    wide, less = rng.normal(size=(60, 2)), rng.normal([5.0, -4.0], 1.0, (30, 2))
+    some = [wide @ [[2.0, 0.0], [-1.2, 0.5]], less, np.full((40, 2), 9.0), [[-30.0, 5.0]] * 4]
+    points = np.concatenate(some)
+    whole = np.linalg.cholesky(np.cov(points.T, bias=True))
+    z = np.linalg.solve(whole, (points - points.mean(axis=0)).T).T
+    first = np.asarray(mixtures._scattered(jnp.asarray(z), 4))
+    shares = np.eye(4)[np.argmin(np.sum((z[:, None] - first) ** 2, axis=2), axis=1)]
+    for _ in range(mixtures.ITERATIONS):
+        heights = [
+            w * stats.multivariate_normal(*law).pdf(z) for w, *law in maximised(shares, z, 1.5)
+        ]
+        shares = np.transpose(heights) / np.sum(heights, axis=0)[:, None]
+    weights, means, covariances = map(np.array, zip(*maximised(shares, z, 1.5), strict=True))
+
+    found = jax.jit(mixtures._fit, static_argnums=3)(points, np.ones(2), 1.5, 4)
+    np.testing.assert_allclose(np.exp(found.log_weights), weights, rtol=1e-6)
+    np.testing.assert_allclose(found.centres, points.mean(axis=0) + means @ whole.T, rtol=1e-6)
+    inside = found.factors @ jnp.swapaxes(found.factors, 1, 2)
+    np.testing.assert_allclose(inside, whole @ covariances @ whole.T, rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(found.inverses, np.linalg.inv(found.factors), rtol=1e-6, atol=1e-9)
+    # One is where forty are, as narrow as any may be. One is where four are: of the six that it
+    # takes, two are missing.
+    narrow, few = np.argmin(covariances[:, 0, 0]), np.argmin(weights)
+    hair = mixtures.NARROWEST * whole @ whole.T
+    np.testing.assert_allclose(inside[narrow], hair, rtol=0.01)
+    np.testing.assert_allclose(covariances[few], np.eye(2) / 3, atol=1e-6)
+
+
+def test_positions_without_width_give_a_hair_of_the_prior():
+    """And of forty points that are one position, none says anything of a shape."""
+    scale = np.array([3.0, 0.2])
+    found = jax.jit(mixtures._fit, static_argnums=3)(jnp.ones((40, 2)), scale, 40.0, 3)
+    factors = np.einsum("p,rpq->rpq", 1 / (1e-8 * scale), found.factors)
+    wanted = np.sqrt(np.array([120 / 160, 1.0, 1.0]) + mixtures.NARROWEST)
+    np.testing.assert_allclose(factors, wanted[:, None, None] * np.eye(2), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found.centres[0], np.ones(2))
+    np.testing.assert_allclose(np.exp(found.log_weights), [1, 0, 0], atol=1e-11)
+
+
+def test_parts_have_equal_shares_and_each_is_as_wide_as_its_fit_times_its_inflation():
+    points = jnp.asarray(np.random.default_rng(3).normal(size=(6, 50, 2)))
+    found = mixtures._fit_parts(points, np.ones(2), 1.0, 4)
+    fit = jax.jit(mixtures._fit, static_argnums=3)
+    for part, inflation in enumerate((1.1, 1.1, 1.2, 1.2, 2.0, 4.0)):
+        alone = fit(points[part], np.ones(2), 1.0, 4)
+        own = Mixture(*(leaf[4 * part : 4 * part + 4] for leaf in found))
+        np.testing.assert_allclose(own.centres, alone.centres)
+        np.testing.assert_allclose(own.factors, np.sqrt(inflation) * alone.factors)
+        np.testing.assert_allclose(own.inverses, alone.inverses / np.sqrt(inflation))
+        np.testing.assert_allclose(own.log_weights, alone.log_weights - np.log(6))
+
+
+def test_room_is_filled_with_components_of_no_weight():
+    mixture, points = narrow_and_wide(), draws(narrow_and_wide(), 20)
+    room, height = 6 * (20 + 5 * 2), jax.jit(log_density)
+    for filled, count in ((mixtures._padded(mixture, 5), 5), (with_hot(mixture, None), 2 + room)):
+        assert [leaf.shape for leaf in filled] == [(count, *leaf.shape[1:]) for leaf in mixture]
+        np.testing.assert_allclose(height(filled, points), height(mixture, points))
+
+
+def test_each_part_is_fitted_to_positions_of_its_own_and_repeated_ones_count_once(monkeypatch):
+    monkeypatch.setattr(mixtures, "_fit_parts", lambda *given: given)
+    for count, repeats in ((70, 1400 / 70), (1400, 1.0), (3000, 1.0)):
+        positions = np.random.default_rng(0).normal(size=(count, 2))
+        some, scale, found, components = mixtures._fit_some(positions, "scale", 3, 7)  # pyright: ignore
+        assert (found, scale, components) == (pytest.approx(repeats), "scale", 7)
+        assert some.shape == (3, 1400, 2)
+        places = np.array(
+            [[np.flatnonzero(positions[:, 0] == x)[0] for x in part[:, 0]] for part in some]
+        )
+        np.testing.assert_array_equal(positions[places], some)
+        # At random: of few all, and others in each part.
+        assert len(np.unique(places)) == (70 if count == 70 else pytest.approx(count, rel=0.3))
+        assert (places[0] != places[1]).mean() > 0.9
+
+
+def test_more_points_are_used_where_positions_are_many_but_no_more_than_there_is_time_for():
+    points = mixtures._points
+    assert points(2, 8500, 30) == 1400
+    assert points(2, 8501, 30) == 1700  # of five times as many and more
+    assert points(14, 10**6, 30) == 14 * 850
+    assert points(14, 10**6, 90) == 8503  # 1.5e8 products
+    assert points(20, 10**6, 120) == 5000  # not fewer than of few positions
+
+
 MANY = 14  # parameters: more than the points can tell the shapes of all components apart in
 
 
@@ -281,6 +393,54 @@ def wandering(seed=0, clusters=1, iterations=40, particles=40):
         z = 0.95 * z + np.sqrt(1 - 0.95**2) * rng.normal(size=z.shape)
         positions.append(at + z)
     return np.stack(positions)
+
+
+def test_the_most_components_are_taken_that_lose_little_on_particles_they_do_not_know(monkeypatch):
+    """Each half is tried on every second or third position of the other, which are few enough."""
+    iterations, particles = 4, 5
+    each = np.arange(iterations * particles).reshape(iterations, particles)
+    thetas = np.repeat(each[..., None], MANY, axis=2).astype(float)
+    halves = each[:, :3].ravel(), each[:, 3:].ravel()
+    heights = {3: (0.0, 0.0), 10: (3.0, -1.0), 30: (-3.0, 1.2), 90: (2.5, -4.7)}
+    tried = []
+
+    def fit(positions, scale, parts, number):
+        assert parts == 1 and scale == "scale"
+        return positions[:, 0], number
+
+    def height(mixture, thetas):
+        positions, number = mixture
+        side = int(positions[0] == halves[1][0])
+        np.testing.assert_array_equal(positions, halves[side])
+        np.testing.assert_array_equal(thetas[:, 0], halves[1 - side][:: 2 + side])
+        tried.append((number, side))
+        return heights[number][side]
+
+    monkeypatch.setattr(mixtures, "OTHER_POINTS", 5)
+    monkeypatch.setattr(mixtures, "_fit_some", fit)
+    monkeypatch.setattr(mixtures, "_height", height)
+    # The best is 1 on average; 30 are 1.9 below that, and 90 are 2.1.
+    assert number_of_components(thetas, "scale") == 30  # pyright: ignore[reportArgumentType]
+    assert tried == [(number, side) for number in (3, 10, 30, 90) for side in (0, 1)]
+
+
+def test_a_number_of_components_is_chosen_where_particles_can_be_compared_and_points_are_few(
+    monkeypatch,
+):
+    tried = []
+    monkeypatch.setattr(mixtures, "_fit_some", lambda positions, scale, parts, number: number)
+    monkeypatch.setattr(mixtures, "_height", lambda mixture, others: tried.append(mixture) or 0.0)
+    for shape, number, chosen in (
+        ((4, 1, 14), 90, False),
+        ((4, 2, 14), 90, True),
+        ((4, 5, 11), 75, False),  # parameters few enough
+        ((4, 5, 12), 80, True),
+        ((100, 40, 14), 90, True),
+        ((1500, 40, 14), 90, False),  # so many positions that more points are used
+    ):
+        tried.clear()
+        assert number_of_components(np.zeros(shape), np.ones(shape[2])) == number
+        assert len(tried) == 8 * chosen, shape
 
 
 def test_few_components_are_fitted_where_more_would_only_say_where_the_points_are():
