@@ -113,10 +113,10 @@ def test_the_preconditioner_is_the_covariance_of_the_part_that_fits(warmed):
 def test_chains_that_are_stuck_do_not_shape_the_preconditioner():
     """Further below the median than five times what the best is above it."""
     thetas = np.random.default_rng(0).normal(size=(20, 1, 1, 2))
-    v = np.linspace(-1.0, 1.0, 20).reshape(20, 1, 1)
+    v = 7.0 + np.linspace(-1.0, 1.0, 20).reshape(20, 1, 1)
     whole = shared.tuning_of_most(thetas, v, 0.5).factor
     np.testing.assert_allclose(whole @ whole.T, regular(np.cov(thetas.reshape(20, 2).T)))
-    v[0], v[1], v[2], thetas[:2] = -np.inf, -5.5, -4.9, 100.0
+    v[0], v[1], v[2], thetas[:2] = -np.inf, 7 - 5.5, 7 - 4.9, 100.0
     most = shared.tuning_of_most(thetas, v, 0.5).factor
     np.testing.assert_allclose(most @ most.T, regular(np.cov(thetas[2:].reshape(18, 2).T)))
 
@@ -164,6 +164,16 @@ def test_forward_mode_serves_a_loop_whose_length_is_not_known():
     np.testing.assert_allclose(found.gradient, [0.25, 0.25])
 
 
+def test_reverse_mode_serves_a_density_that_has_no_other_derivative():
+    value = jax.custom_vjp(lambda theta: jnp.sum(theta**2))
+    value.defvjp(lambda theta: (value(theta), theta), lambda theta, slope: (2 * slope * theta,))
+    found = shared.value_and_gradient(lambda t: (value(t), (t[0], True)), "reverse")(
+        jnp.arange(3.0)
+    )
+    assert float(found.value) == 5.0
+    np.testing.assert_allclose(found.gradient, [0.0, 2.0, 4.0])
+
+
 # --- Langevin steps -----------------------------------------------------------------------------
 
 
@@ -199,6 +209,46 @@ def test_the_first_step_of_a_langevin_chain_evaluates_and_stays():
     assert moved.any() and (float(first.age), float(then.age)) == (1.0, 2.0)
     wanted = -1.0 + 2**-0.6 * (float(info.acceptance) - 0.574)
     assert float(then.log_step) == float(info.log_step) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_mala_decides_for_a_system_as_a_whole_or_for_each_chain(together):
+    """By hand; where θ_0 ≥ 1 the model is said to fail, which is told of proposals and draws."""
+
+    class Failing(Gaussian):
+        def joint_evaluation(self, thetas, lam):
+            return *super().joint_evaluation(thetas, lam)[:3], thetas[:, 0] < 1
+
+    def failing(theta):
+        return log_normal(theta)[0], (theta[1], theta[0] < 1)
+
+    sampler = Mala(Failing(), 1.2) if together else ParallelMala(failing)  # pyright: ignore
+    thetas = jnp.asarray(starts(5)[0])
+    log_step, tuning = -1.0, TUNING._replace(adapting=jnp.asarray(0.0))
+    step, evaluate = jax.jit(sampler.step), jax.jit(sampler._evaluate)
+    state, _ = step(KEY, sampler.init(thetas, tuning, log_step), tuning)
+    moved = []
+    for key in jax.random.split(KEY, 6):
+        new, info = step(key, state, tuning)
+        noise_key, accept_key = jax.random.split(key)
+        noise = jax.random.normal(noise_key, (5, 2))
+        proposed, move = propose(thetas, state.at.gradient, noise, log_step, tuning)
+        there = evaluate(proposed)
+        ratio = log_proposal_ratio(there.gradient, noise, move, log_step, tuning)
+        chance = np.exp(there.value - state.at.value + (ratio.sum() if together else ratio))
+        accepted = jax.random.uniform(accept_key, chance.shape) < chance
+        moved.append(np.broadcast_to(accepted, 5))
+        for leaf, a, b in zip(new.at, there, state.at, strict=True):
+            wanted = np.array(b)
+            wanted[accepted] = np.asarray(a)[accepted]
+            np.testing.assert_allclose(leaf, wanted)
+        assert float(info.acceptance) == pytest.approx(np.minimum(chance, 1).mean())
+        assert float(info.failed_proposals) == np.mean(np.asarray(proposed)[:, 0] >= 1)
+        drawn = sampler.draw(new)
+        np.testing.assert_array_equal(drawn.theta, new.at.theta)
+        np.testing.assert_array_equal(drawn.v, new.at.v)
+        np.testing.assert_array_equal(drawn.failed, drawn.theta[:, 0] >= 1)
+    assert 0 < np.sum(moved) < np.size(moved)
 
 
 def test_the_flow_takes_every_step_and_tells_what_mala_would_have_thought():
