@@ -94,6 +94,8 @@ def test_every_iteration_is_run_once_and_every_thin_th_is_kept():
     assert run.v.shape == run.failed.shape == (SYSTEMS, 5, PARTICLES)
     assert (run.thin, run.iterations) == (3, 35)
     assert len(np.unique(run.v)) == run.v.size  # every key is another
+    # So also where one draw takes more iterations than are run at a stretch.
+    assert numbers(count(warmup=0, draws=2, thin=9, chunk=4)[0].theta) == [9, 18]
 
 
 def test_the_tuning_is_made_after_each_stage_from_all_but_the_first_third():
@@ -105,6 +107,7 @@ def test_the_tuning_is_made_after_each_stage_from_all_but_the_first_third():
     ]
     assert (run.info["tuned_at"] == 800).all()
     assert numbers(run.warmup_theta) == list(range(1, 801, 2))  # about 400 are kept
+    assert numbers(count(warmup=799, chunk=100)[0].warmup_theta) == list(range(1, 800))
 
 
 @pytest.mark.parametrize(
@@ -146,20 +149,39 @@ def test_a_warm_up_in_stages_cools_down_and_keeps_its_hot_positions(chunk):
     ]
 
 
+# The stages of a warm-up of 100 iterations.
+HEATS, LENGTHS = (10.0, 6.0, 4.0, 3.0, 2.0, 1.4, 1.0), (5, 6, 9, 20, 10, 10, 40)
+
+
 class Leaving(Annealed):
-    """Particles leave the fit where it is hotter than twice λ."""
+    """Particles leave the fit where it is hotter than `above` times λ.
+
+    At once, or with `late` in the last iteration of each stage, if it begins at 0.
+    """
+
+    def __init__(self, above=2.0, late=False):
+        super().__init__()
+        self.above, self.late = above, late
 
     def heated(self, tuning, heat, hot):
         return super().heated(tuning, heat, hot)._replace(heat=jnp.asarray(heat))
 
     def step(self, key, state, tuning):
         state, info = super().step(key, state, tuning)
-        v = jnp.where(tuning.heat > 2, 0.01, 1.0)
+        left = tuning.heat > self.above
+        if self.late:
+            length = jnp.array(LENGTHS)[jnp.argmax(tuning.heat == jnp.array(HEATS))]
+            left = left & (state.theta[0, 0] % APART >= length)
+        v = jnp.where(left, 0.1, 1.0)
         return state._replace(chance=jnp.full(state.chance.shape, v)), info
 
 
-def test_particles_that_leave_the_fit_while_hot_are_sent_back():
-    run, sampler = count(Leaving(), first_v=1.0, warmup=100)
+@pytest.mark.parametrize(
+    ("late", "first_v"), [(False, [0.1, 1.0, 0.1]), (True, 0.1)], ids=["at once", "late"]
+)
+def test_particles_that_leave_the_fit_while_hot_are_sent_back(late, first_v):
+    """The fit is the best one that was seen: by a start, or since."""
+    run, sampler = count(Leaving(late=late), first_v=first_v, warmup=100, chunk=2)
     # 5, 6, 9 and 20 iterations, each anew; those at twice λ are the hot ones.
     hot = list(range(1, 11))
     assert sampler.heats == [
@@ -174,6 +196,19 @@ def test_particles_that_leave_the_fit_while_hot_are_sent_back():
         list(range(21, 61)),
     ]
     assert numbers(run.theta)[0] == 62
+
+
+def test_particles_that_leave_the_fit_at_lambda_itself_are_not_sent_back():
+    """They have left, then: 40 iterations, and the draws after them."""
+    run, sampler = count(Leaving(above=0.5), first_v=1.0, warmup=100)
+    assert sampler.heats == [(heat, None) for heat in (*HEATS, 1.0)]
+    assert numbers(run.theta)[0] == 42
+
+
+def test_particles_have_left_the_fit_where_less_than_half_are_with_it():
+    assert base._left(np.array([[1.0, 0.1, 0.1], [0.3, 0.1, 0.1]]), 1.0)
+    assert not base._left(np.array([[1.0, 0.1, 0.1], [0.3, 0.1, 0.9]]), 1.0)
+    assert not base._left(np.array([[1.0, 0.1, 0.1], [0.3, 0.8, 0.9]]), 1.0)
 
 
 @pytest.mark.parametrize("warmup", [0, 69])
@@ -228,11 +263,26 @@ def test_a_warm_up_that_goes_on_is_tuned_by_its_own_length():
         windows.append(numbers(np.moveaxis(theta, 0, 1)))
         return False
 
-    run, sampler = count(warmup=40, stages=2, settled=never)
-    assert windows == [list(range(21, 41)), list(range(31, 61))]
-    assert numbers(run.theta) == [82, 84, 86, 88]
-    assert [warmed for _, warmed in sampler.tuned] == [0.0, round(40 / 60, 9), 60 / 80, 1.0]
-    assert base._window(10_000) == base.LONGEST_WINDOW
+    run, sampler = count(warmup=41, stages=2, settled=never)
+    assert windows == [list(range(22, 42)), list(range(32, 62))]
+    assert numbers(run.theta) == [83, 85, 87, 89]
+    assert [warmed for _, warmed in sampler.tuned] == [
+        0.0,
+        *(round(ratio, 9) for ratio in (41 / 61, 61 / 81)),
+        1.0,
+    ]
+    assert base._window(10_000) == 600
+
+
+def test_nothing_is_added_to_a_run_that_is_not_asked_for():
+    never = lambda theta: False  # noqa: E731
+    for settings in ({"rounds": 1, "stages": 1}, dict(enough=never, settled=never)):
+        assert count(**settings)[0].iterations == 20 + 8
+
+
+def test_a_round_of_one_chunk_ends_the_run():
+    run, _ = count(warmup=0, chunk=100, rounds=1, enough=lambda theta: False)
+    assert run.iterations == 8 + 16 and numbers(run.theta) == [4, 8, 12, 16, 20, 24]
 
 
 def test_a_listener_is_told_of_each_chunk():
@@ -291,12 +341,13 @@ def test_systems_are_shared_out_evenly(systems, cores, groups, monkeypatch):
     assert len(Crew(alone, systems, 0, 1).groups) == 1
 
 
-def test_draws_do_not_depend_on_threads_or_on_an_earlier_run(monkeypatch):
+def test_draws_do_not_depend_on_threads_chunks_or_an_earlier_run(monkeypatch):
     runs = []
-    for cores in (1, 2):
+    for cores, chunk in ((1, 8), (2, 8), (1, 3)):
         monkeypatch.setattr(os, "cpu_count", lambda cores=cores: cores)
-        runs.append(count()[0])
-    assert np.array_equal(runs[0].v, runs[1].v) and np.array_equal(runs[0].theta, runs[1].theta)
+        runs.append(count(chunk=chunk)[0])
+    for run in runs[1:]:
+        assert np.array_equal(runs[0].v, run.v) and np.array_equal(runs[0].theta, run.theta)
     sampler, starts = Counting(), np.zeros((SYSTEMS, PARTICLES, 1))
     tuning = sampler.tune(starts[None], np.zeros((1, SYSTEMS, PARTICLES)), 1.0)
 
@@ -324,8 +375,9 @@ def test_positions_that_fail_are_counted_by_particle():
 
 def test_a_run_ends_where_no_proposal_can_be_solved_any_more():
     """The last 50 of the first chunk of 100, and two more chunks, of 6 proposals each."""
-    with pytest.raises(ComputationError, match="none of the last 1500 proposals"):
-        count(Counting(lost=51), warmup=0, draws=500, thin=1, chunk=100)
+    for lost, proposals in ((51, 1500), (1, 1200)):
+        with pytest.raises(ComputationError, match=f"none of the last {proposals} proposals"):
+            count(Counting(lost=lost), warmup=0, draws=500, thin=1, chunk=100)
 
 
 def test_proposals_that_fail_in_a_row_are_counted_over_chunks():
@@ -335,9 +387,9 @@ def test_proposals_that_fail_in_a_row_are_counted_over_chunks():
     assert base._lost(7, one_fine, 3) == 2 * 2 * 3
     assert base._lost(7, every, 3) == 7 + 4 * 2 * 3
     assert base._lost(7, every - 1e-12, 3) == 7 + 4 * 2 * 3  # a mean, rounded
-    assert base._lost(base.LOST - 1 - 24, every, 3) == base.LOST - 1
-    with pytest.raises(ComputationError, match=f"none of the last {base.LOST} proposals"):
-        base._lost(base.LOST - 24, every, 3)
+    assert base._lost(999 - 24, every, 3) == 999
+    with pytest.raises(ComputationError, match="none of the last 1000 proposals"):
+        base._lost(1000 - 24, every, 3)
 
 
 # --- going on -----------------------------------------------------------------------------------
@@ -363,9 +415,9 @@ class CutError(Exception):
     """The run is cut off here."""
 
 
-@pytest.mark.parametrize("cut", [8, 20, 26, 38, 50])
+@pytest.mark.parametrize("cut", [4, 8, 20, 26, 38, 50])
 def test_a_run_that_was_cut_off_goes_on_to_the_same(cut):
-    """In the warm-up, at its first end and in what was added to it, and in the second round."""
+    """After one chunk, in the warm-up, at its end, in what was added to it, and in later rounds."""
     settings = dict(
         warmup=20, thin=1, chunk=4, rounds=2, enough=lambda theta: False, stages=1,
         settled=lambda theta: False,
