@@ -366,9 +366,10 @@ def test_jumps_exchange_particles_for_points_in_proportion_to_the_joint_density(
         taken = int(np.sum(edges[1:] <= uniform[i]))
         near.append(edges[taken] + (1e-3 if i % 2 else 0.999) * (edges[taken + 1] - edges[taken]))
         at[i] = free[taken]
-    found, _ = jax.jit(ensemble._exchange)(np.array(near), state, proposed, LAM)
+    found, moved = jax.jit(ensemble._exchange)(np.array(near), state, proposed, LAM)
     assert 0 < sum(x >= count for x in at) <= 9
     np.testing.assert_array_equal(found.particles.eta, points[at])
+    np.testing.assert_array_equal(moved, np.array(at) != np.arange(count))
     again = known_at(ensemble, points[at], tuning)
     np.testing.assert_allclose(found.kappa0, again.kappa0, atol=1e-6)
 

@@ -13,8 +13,8 @@ from scipy import stats
 from pcuq import diagnostics
 from pcuq.objective import Features
 from pcuq.parameters import Parameter, Parameters
+from pcuq.samplers import ensemble, nuts, shared
 from pcuq.samplers import mixture as mixtures
-from pcuq.samplers import nuts, shared
 from pcuq.samplers.base import sample
 from pcuq.samplers.ensemble import TARGET_ACCEPTANCE, Ensemble, ParallelEnsemble
 from pcuq.samplers.flow import Flow
@@ -22,6 +22,7 @@ from pcuq.samplers.mala import Mala, ParallelMala, log_proposal_ratio, propose
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
 from pcuq.samplers.shared import LOWEST, Tuning
 from pcuq.sharded import ShardedObjective
+from pcuq.straight import Straight
 
 KEY = jax.random.key(5)
 MEAN = np.array([0.5, -1.0])
@@ -469,7 +470,7 @@ def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
 def test_the_length_of_local_moves_follows_their_acceptance_and_is_at_most_one():
     chains, tuning, state = known_chains()
     step = jax.jit(chains.step)
-    for log_step, adapting in ((-0.5, 1.0), (-0.5, 0.0), (0.0, 1.0), (-6.0, 1.0)):
+    for log_step, adapting in ((-0.5, 1.0), (-0.5, 0.0), (0.5, 0.0), (-6.0, 1.0)):
         begun = state._replace(log_step=jnp.asarray(log_step))
         new, info = step(KEY, begun, tuning._replace(adapting=jnp.asarray(adapting)))
         change = adapting * 0.3 * (float(info.walked) - 0.4)
@@ -489,6 +490,7 @@ def test_the_default_sampler_adapts_until_the_warm_up_is_over(warmed, adapting):
 def test_a_heated_sampler_has_more_lambda_and_a_share_of_moves_for_hot_positions():
     objective = SimpleNamespace(problem=SimpleNamespace(parameters=PRIOR))
     sampler = Ensemble(objective, 0.5)  # pyright: ignore[reportArgumentType]
+    assert sampler.anneals  # so that it is asked
     cold = sampler.tune(starts(12)[None], np.ones((1, 1, 12)), 0.5)
     hot = starts(12)[None] + 5.0
     points = jnp.asarray(np.random.default_rng(0).normal(2, 3, (20, len(PRIOR))))
@@ -529,3 +531,145 @@ def test_proposals_that_fail_are_counted_over_both_sweeps():
     drawn = chains.draw(new)
     np.testing.assert_array_equal(drawn.failed, np.asarray(drawn.theta)[:, 0] >= 0.5)
     assert drawn.failed.sum() < there.sum()
+
+
+# One parameter between bounds, uniform there, and one without.
+BOUNDED = Parameters(
+    {
+        "a": Parameter("logit", dist.Uniform(0, 1), prior_on="natural"),
+        "b": Parameter("identity", dist.Normal(0, 3)),
+    }
+)
+
+
+class Repelled(Gaussian):
+    """With what the default sampler asks: particles of BOUNDED that repel each other."""
+
+    problem = SimpleNamespace(parameters=BOUNDED)
+
+    def log_priors(self, thetas):
+        return jax.vmap(BOUNDED.log_prior)(thetas)
+
+    def quick_features(self, features):
+        return features
+
+    def quick_pair_block(self, a, b):
+        apart = a.representation[:, None] - b.representation
+        return jnp.exp(-jnp.sum(apart**2, axis=-1))
+
+
+def default_samplers():
+    return Ensemble(Repelled(), 1.0), ParallelEnsemble(log_normal, BOUNDED)  # pyright: ignore[reportArgumentType]
+
+
+def moves_about(centre, sd):
+    """A tuning by one Student density."""
+    mixture = mixtures.student_mixture(np.array([centre]), np.diag(np.square(sd))[None])
+    return ensemble.Tuning(mixture, jnp.asarray(1.0), jnp.asarray(1.0))
+
+
+def test_densities_between_bounds_are_those_of_the_coordinates_of_the_moves():
+    """Of a uniform parameter η is uniform from −2 to 2; other densities are over the slope."""
+    eta = np.array([[-1.9, 0.5], [0.4, -2.0], [1.2, 3.0]])
+    x = (eta[:, 0] + 2) / 4
+    thetas = np.stack([np.log(x / (1 - x)), eta[:, 1]], axis=1)
+    tuning = moves_about([0.0, 0.0], [1.0, 1.0])
+    for sampler in default_samplers():
+        found = jax.jit(sampler.evaluate)(eta, tuning)
+        wanted = stats.norm(0, 3).logpdf(eta[:, 1]) - np.log(4)
+        np.testing.assert_allclose(found.log_prior, wanted)
+        drawn = sampler.draw(sampler.init(jnp.asarray(thetas), tuning, 0.0))
+        np.testing.assert_allclose(drawn.theta, thetas)
+    wanted = jax.vmap(log_normal)(thetas)[0] - np.log(4 * x * (1 - x))
+    np.testing.assert_allclose(found.features.representation, wanted)
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["particles", "chains"])
+def test_what_lies_beyond_a_bound_is_never_accepted(which):
+    sampler, tuning = default_samplers()[which], moves_about([2.1, 0.0], [0.3, 1.0])
+    rng = np.random.default_rng(0)
+    eta = jnp.asarray(np.stack([rng.uniform(1.5, 2.0, 12), rng.normal(size=12)], axis=1))
+    particles = jax.jit(sampler.evaluate)(eta, tuning)
+    state = sampler.init(eta, tuning, 0.0)._replace(
+        particles=particles, kappa0=sampler._pairs(particles), known=jnp.asarray(True)
+    )
+    chance, nowhere = mixtures.chances(KEY, (12,), 2), jnp.full((12, 2), 9.0)
+    s = np.minimum(1.0, np.array([2.0, 0.7, 0.2, 0.05])[np.floor(4 * chance.choice).astype(int)])
+    moves = jax.vmap(mixtures.move, (None, 0, 0, 0, 0))(
+        tuning.mixture, chance, eta, particles.log_parts, s
+    )
+    jumps = jax.vmap(mixtures.jump, (None, 0, 0))(tuning.mixture, chance, nowhere)
+    sweep = jax.jit(sampler._sweep)
+    for jumping, proposals in ((False, moves), (True, jumps)):
+        beyond = np.asarray(proposals)[:, 0] >= 2
+        assert 3 <= beyond.sum() <= 9
+        found, (share, failed) = sweep(state, tuning, jumping, chance, nowhere)
+        places = np.concatenate([eta, np.asarray(proposals)[~beyond]])
+        same = np.isclose(np.asarray(found.particles.eta)[:, None], places).all(axis=-1)
+        # Each is at a place of its own, which is one of those inside.
+        assert (same.sum(axis=1) == 1).all() and same.sum(axis=0).max() == 1
+        moved = ~np.diag(same[:, :12])
+        assert moved.any() and float(share) == pytest.approx(moved.mean())
+        assert float(failed) == 0.0 and np.isfinite(found.particles.log_prior).all()
+
+
+def test_chains_leave_where_their_density_is_no_number():
+    def density(theta):
+        value, (v, _) = log_normal(theta)
+        return jnp.where(theta[0] > 0, value, jnp.nan), (v, theta[0] > 0)
+
+    chains, tuning = ParallelEnsemble(density, PRIOR), moves_about([0.0, 0.0], [1.0, 1.0])
+    rng = np.random.default_rng(0)
+    thetas, proposed = rng.normal(size=(2, 6, 2))
+    thetas[:, 0] = np.abs(thetas[:, 0]) * np.array([1, -1, 1, -1, 1, -1])
+    evaluate, exchange = jax.jit(chains.evaluate), jax.jit(chains._exchange)
+    state = chains.init(jnp.asarray(thetas), tuning, 0.0)
+    state = state._replace(particles=evaluate(thetas, tuning), known=jnp.asarray(True))
+    fine = evaluate(np.abs(proposed), tuning)
+    _, accepted = jax.jit(chains._accept)(jnp.full(6, 0.999), state, fine, tuning.lam)
+    assert accepted[1::2].all()
+    found, _ = exchange(rng.uniform(size=6), state, fine, tuning.lam)
+    assert (found.particles.eta[:, 0] > 0).all()
+    assert len(np.unique(found.particles.eta, axis=0)) == 6
+    # Where it is a number nowhere, each still has a place of its own.
+    thetas[:, 0], proposed[:, 0] = -1.0, -2.0
+    state = state._replace(particles=evaluate(thetas, tuning))
+    found, _ = exchange(rng.uniform(size=6), state, evaluate(proposed, tuning), tuning.lam)
+    assert len(np.unique(found.particles.eta, axis=0)) == 6
+
+
+def test_a_lone_chain_jumps_in_proportion_to_its_density_over_that_of_jumps():
+    chains, tuning = ParallelEnsemble(log_normal, PRIOR), moves_about([0.0, 0.0], [2.0, 2.0])
+    points = np.array([[0.3, -0.5], [1.5, 0.2]])
+    evaluate, exchange = jax.jit(chains.evaluate), jax.jit(chains._exchange)
+    state = chains.init(jnp.asarray(points[:1]), tuning, 0.0)
+    state = state._replace(particles=evaluate(points[:1], tuning), known=jnp.asarray(True))
+    jump = evaluate(points[1:], tuning)
+    near = np.exp(mixtures.log_density(tuning.mixture, jnp.asarray(points)))
+    far = stats.norm(0, 3).pdf(points).prod(axis=1)
+    weights = np.exp(jax.vmap(log_normal)(points)[0]) / (0.85 * near + 0.15 * far)
+    stays = weights[0] / weights.sum()
+    assert 0.1 < stays < 0.9
+    for uniform, place in ((stays - 1e-6, 0), (stays + 1e-6, 1)):
+        found, moved = exchange(np.array([uniform]), state, jump, tuning.lam)
+        np.testing.assert_allclose(found.particles.eta, points[place][None])
+        assert bool(moved[0]) == (place == 1)
+
+
+@pytest.mark.parametrize(("count", "blocks"), [(2, 2), (7, 1), (12, 4), (18, 3), (50, 5)])
+def test_particles_are_gone_through_in_up_to_five_equal_blocks(count, blocks):
+    assert ensemble._blocks(count) == blocks
+
+
+def test_a_share_of_moves_stays_with_anchors_between_bounds():
+    anchors = mixtures.student_mixture(np.array([[2.0, 1.0]]), np.array([[[0.2, 0.1], [0.1, 0.3]]]))
+    thetas = np.random.default_rng(0).normal(size=(1, 1, 12, 2)) * [8.0, 1.0]
+    plain, anchored = (
+        Ensemble(Repelled(), 1.0, given).shaped_by(thetas).mixture  # pyright: ignore[reportArgumentType]
+        for given in (None, anchors)
+    )
+    assert np.abs(plain.centres[:, 0]).max() < 2  # fitted to η, which are within the bounds
+    points = jnp.asarray(np.random.default_rng(1).uniform(-2, 2, (20, 2)))
+    of_anchors = mixtures.straightened(anchors, Straight(np.array([True, False])))
+    heights = [np.exp(mixtures.log_density(m, points)) for m in (plain, anchored, of_anchors)]
+    np.testing.assert_allclose(heights[1], 0.95 * heights[0] + 0.05 * heights[2])
