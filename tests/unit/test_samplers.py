@@ -310,7 +310,8 @@ def some(problem, count):
     target = Objective(problem())
     ensemble = Ensemble(target, LAM)
     rng = np.random.default_rng(8)
-    old, new = 2.5 * rng.normal(size=(2, count, 2))
+    # Two are near each other, and notice it.
+    old, new = (2.5 if count > 2 else 0.5) * rng.normal(size=(2, count, 2))
     # By more than two positions: of these a mixture would be all but two points.
     shape = old if count > 2 else 2.5 * np.random.default_rng(1).normal(size=(12, 2))
     tuning = ensemble.shaped_by(shape[None, None])
