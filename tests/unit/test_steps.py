@@ -673,3 +673,39 @@ def test_a_share_of_moves_stays_with_anchors_between_bounds():
     of_anchors = mixtures.straightened(anchors, Straight(np.array([True, False])))
     heights = [np.exp(mixtures.log_density(m, points)) for m in (plain, anchored, of_anchors)]
     np.testing.assert_allclose(heights[1], 0.95 * heights[0] + 0.05 * heights[2])
+
+
+def test_particles_of_a_block_notice_each_other_as_they_move():
+    """Fourteen near each other, in two blocks; each decision is a thousandth of a nat near.
+
+    Against a loop that computes the whole density each time.
+    """
+    lam, count = 0.1, 14
+    sampler, tuning = Ensemble(Repelled(), lam), moves_about([0.0, 0.0], [1.0, 1.0])  # pyright: ignore[reportArgumentType]
+    rng = np.random.default_rng(0)
+    places = 0.7 * rng.normal(size=(2 * count, 2))
+    points = jax.jit(sampler.evaluate)(places, tuning)
+    kappa0 = np.asarray(sampler._pairs(points))
+    own = np.asarray(points.log_prior + points.v / lam)
+    log_m = np.asarray(mixtures.log_density(tuning.mixture, jnp.asarray(places)))
+
+    def density(at):
+        pairs = kappa0[np.ix_(at, at)]
+        return own[at].sum() - (pairs.sum() - np.trace(pairs)) / 2 / (lam * (count - 1))
+
+    at, wanted, near = np.arange(count), rng.uniform(size=count) < 0.6, []
+    for i in range(count):
+        there = np.where(np.arange(count) == i, count + i, at)
+        ratio = density(there) - density(at) + log_m[i] - log_m[count + i]
+        near.append(np.exp(ratio + (-1e-3 if wanted[i] else 1e-3)))
+        at = there if wanted[i] else at
+    old = jax.tree.map(lambda leaf: leaf[:count], points)
+    new = jax.tree.map(lambda leaf: leaf[count:], points)
+    state = sampler.init(jnp.asarray(places[:count]), tuning, 0.0)
+    state = state._replace(
+        particles=old, kappa0=jnp.asarray(kappa0[:count, :count]), known=jnp.asarray(True)
+    )
+    found, accepted = jax.jit(sampler._accept)(np.array(near), state, new, lam)
+    np.testing.assert_array_equal(accepted, wanted)
+    np.testing.assert_allclose(found.particles.eta, places[at])
+    np.testing.assert_allclose(found.kappa0, kappa0[np.ix_(at, at)])
