@@ -638,7 +638,7 @@ def test_chains_leave_where_their_density_is_no_number():
     assert len(np.unique(found.particles.eta, axis=0)) == 6
 
 
-def test_a_lone_chain_jumps_in_proportion_to_its_density_over_that_of_jumps():
+def test_a_lone_chain_moves_and_jumps_by_its_density_over_that_of_proposals():
     chains, tuning = ParallelEnsemble(log_normal, PRIOR), moves_about([0.0, 0.0], [2.0, 2.0])
     points = np.array([[0.3, -0.5], [1.5, 0.2]])
     evaluate, exchange = jax.jit(chains.evaluate), jax.jit(chains._exchange)
@@ -647,11 +647,19 @@ def test_a_lone_chain_jumps_in_proportion_to_its_density_over_that_of_jumps():
     jump = evaluate(points[1:], tuning)
     near = np.exp(mixtures.log_density(tuning.mixture, jnp.asarray(points)))
     far = stats.norm(0, 3).pdf(points).prod(axis=1)
-    weights = np.exp(jax.vmap(log_normal)(points)[0]) / (0.85 * near + 0.15 * far)
+    height = np.exp(jax.vmap(log_normal)(points)[0])
+    weights = height / (0.85 * near + 0.15 * far)
     stays = weights[0] / weights.sum()
     assert 0.1 < stays < 0.9
     for uniform, place in ((stays - 1e-6, 0), (stays + 1e-6, 1)):
         found, moved = exchange(np.array([uniform]), state, jump, tuning.lam)
+        np.testing.assert_allclose(found.particles.eta, points[place][None])
+        assert bool(moved[0]) == (place == 1)
+    ratio = float(height[1] / height[0] * near[0] / near[1])
+    assert 0.1 < ratio < 0.9
+    accept = jax.jit(chains._accept)
+    for uniform, place in ((ratio - 1e-6, 1), (ratio + 1e-6, 0)):
+        found, moved = accept(np.array([uniform]), state, jump, tuning.lam)
         np.testing.assert_allclose(found.particles.eta, points[place][None])
         assert bool(moved[0]) == (place == 1)
 
