@@ -503,6 +503,9 @@ def test_a_heated_sampler_has_more_lambda_and_a_share_of_moves_for_hot_positions
     np.testing.assert_allclose(height(warm.mixture), height(cold.mixture))
     both = 2 / 3 * height(cold.mixture) + 1 / 3 * height(sampler.shaped_by(hot).mixture)
     np.testing.assert_allclose(height(warmer.mixture), both)
+    # Another run of the same sampler knows nothing of them.
+    anew = sampler.heated(cold, 1.0, None)
+    np.testing.assert_allclose(height(anew.mixture), height(cold.mixture))
     shapes = [jax.tree.map(jnp.shape, tuning.mixture) for tuning in (warm, warmer)]
     assert shapes[0] == shapes[1]  # one program for both
 
