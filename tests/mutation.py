@@ -7,6 +7,7 @@
     python tests/mutation.py --list           # counts, and each survivor that is not explained
     python tests/mutation.py --part 1/2       # every second one: parts run side by side
     python tests/mutation.py --keys 1f2e --budget 600    # this one, anew
+    python tests/mutation.py --record         # write what was killed into tests/killed.tsv
 
 Mutants are made from the syntax tree: arithmetic and comparisons swapped, constants changed,
 conditions fixed or turned round, min for max, branches of `where` swapped, keywords, slices and
@@ -18,8 +19,8 @@ Importing JAX takes longer than most tests. So it is imported once, and each mut
 fork of that process, made before JAX has started its threads. Tests that have killed much in
 little time come first. Outcomes are lines of .cache/mutation.jsonl, and a run can be stopped.
 
-tests/survivors.tsv has those that no test is to kill, each with its change and the reason. They are
-not tried again.
+tests/survivors.tsv has those that no test is to kill, each with its change and the reason, and
+tests/killed.tsv those that a test has killed. Neither are tried again.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[1]
 OUTCOMES = ROOT / ".cache" / "mutation.jsonl"
 SURVIVORS = ROOT / "tests" / "survivors.tsv"
+KILLED = ROOT / "tests" / "killed.tsv"
 
 # For each module the files whose tests are run, the most telling first.
 TESTS = {
     "objective": ("objective", "random_batch"),
     "embedding": ("embedding", "objective"),
     "interventions": ("interventions",),
-    "samplers.mixture": ("mixture", "steps"),
+    "samplers.mixture": ("mixture", "steps", "straight", "anchors"),
     "samplers.ensemble": ("steps", "samplers"),
     "samplers.base": ("loop",),
     "samplers.plan": ("loop",),
@@ -333,17 +335,32 @@ def ticks(process: int) -> int:
 
 def known_outcomes() -> dict[str, dict[str, Any]]:
     """The last outcome of each mutant."""
-    if not OUTCOMES.exists():
-        return {}
-    return {line["key"]: line for line in map(json.loads, OUTCOMES.read_text().splitlines())}
+    found = {row["key"]: row | {"function": "", "seconds": {}} for row in rows_of(KILLED)}
+    lines = OUTCOMES.read_text().splitlines() if OUTCOMES.exists() else []
+    return found | {line["key"]: line for line in map(json.loads, lines)}
 
 
 def explained() -> dict[str, str]:
     """Why a mutant may live, by key."""
-    if not SURVIVORS.exists():
-        return {}
-    with SURVIVORS.open(newline="") as file:
-        return {row["key"]: row["reason"] for row in csv.DictReader(file, delimiter="\t")}
+    return {row["key"]: row["reason"] for row in rows_of(SURVIVORS)}
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+def record(mutants: list[Mutant]) -> None:
+    """Keep what was killed, of mutants that there still are."""
+    known = known_outcomes()
+    killed = [m for m in mutants if m.key in known and known[m.key]["by"]]
+    killed.sort(key=lambda mutant: (mutant.module, mutant.key))
+    with KILLED.open("w", newline="") as file:
+        table = csv.writer(file, delimiter="\t", lineterminator="\n")
+        table.writerow(["key", "module", "by"])
+        table.writerows([m.key, m.module, known[m.key]["by"]] for m in killed)
 
 
 def run_all(mutants: list[Mutant], budget: float, anew: bool) -> None:
@@ -392,6 +409,7 @@ def run_all(mutants: list[Mutant], budget: float, anew: bool) -> None:
 
 
 def show(mutants: list[Mutant]) -> None:
+    """What is known, and the reasons that are of no mutant any more."""
     known, reasons = known_outcomes(), explained()
     for module in dict.fromkeys(mutant.module for mutant in mutants):
         own = [mutant for mutant in mutants if mutant.module == module]
@@ -406,6 +424,9 @@ def show(mutants: list[Mutant]) -> None:
             print(f"  {mutant.key} line {mutant.line}")
             print("".join(f"    - {line}\n" for line in mutant.before.splitlines()), end="")
             print("".join(f"    + {line}\n" for line in mutant.after.splitlines()), end="")
+    known_keys = {mutant.key for module in TESTS for mutant in mutants_of(module)}
+    for key in sorted(reasons.keys() - known_keys):
+        print(f"  {key} is explained, and there is no such mutant")
 
 
 def main() -> None:
@@ -416,6 +437,7 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="survivors, by further tests")
     parser.add_argument("--part", default="1/1", help="K/N: every N-th mutant, from the K-th on")
     parser.add_argument("--keys", nargs="+", help="these mutants, whatever is known of them")
+    parser.add_argument("--record", action="store_true", help="keep what was killed")
     parser.add_argument("--list", action="store_true", help="show what is known")
     asked = parser.parse_args()
     chosen = []
@@ -425,6 +447,8 @@ def main() -> None:
         chosen += own[: asked.sample]
     if asked.list:
         return show(chosen)
+    if asked.record:
+        return record(chosen)
     known, reasons = known_outcomes(), explained()
     if asked.keys:
         chosen = [m for m in chosen if m.key in asked.keys]
