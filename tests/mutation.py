@@ -352,10 +352,11 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
-def record(mutants: list[Mutant]) -> None:
+def record() -> None:
     """Keep what was killed, of mutants that there still are."""
     known = known_outcomes()
-    killed = [m for m in mutants if m.key in known and known[m.key]["by"]]
+    killed = [m for module in TESTS for m in mutants_of(module)]
+    killed = [m for m in killed if m.key in known and known[m.key]["by"]]
     killed.sort(key=lambda mutant: (mutant.module, mutant.key))
     with KILLED.open("w", newline="") as file:
         table = csv.writer(file, delimiter="\t", lineterminator="\n")
@@ -416,8 +417,10 @@ def show(mutants: list[Mutant]) -> None:
         tried = [mutant for mutant in own if mutant.key in known or mutant.key in reasons]
         of_reason = Counter(reasons[mutant.key] for mutant in own if mutant.key in reasons)
         alive = [m for m in tried if m.key not in reasons and known[m.key]["by"] is None]
+        killed = len(tried) - len(alive) - of_reason.total()
         print(
-            f"{module}: {len(own)} mutants, {len(tried)} tried, {len(alive)} alive, explained: "
+            f"{module}: {len(own)} mutants, {len(tried)} tried, {killed} killed, "
+            f"{len(alive)} alive, explained: "
             + (", ".join(f"{n} {reason}" for reason, n in sorted(of_reason.items())) or "none")
         )
         for mutant in sorted(alive, key=lambda mutant: mutant.line):
@@ -448,7 +451,7 @@ def main() -> None:
     if asked.list:
         return show(chosen)
     if asked.record:
-        return record(chosen)
+        return record()
     known, reasons = known_outcomes(), explained()
     if asked.keys:
         chosen = [m for m in chosen if m.key in asked.keys]

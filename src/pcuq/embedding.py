@@ -41,7 +41,7 @@ from pcuq.pairs import tile_gradient
 from pcuq.quadrature import convolve, node_count, nodes_and_weights, total_mass, variance_rule
 
 MOST_TABLES = 64
-TABLE_STEP = 0.01  # in arsinh(difference / width): relative error below 2e-8
+TABLE_STEP = 0.01  # in arsinh(difference / width): relative error about 1e-8, more for little noise
 TABLE_REACH = 1e4  # in widths; beyond, a power law
 TINY = 1e-290  # keeps a logarithm finite where there is no overlap left
 

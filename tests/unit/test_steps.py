@@ -470,7 +470,7 @@ def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
 def test_the_length_of_local_moves_follows_their_acceptance_and_is_at_most_one():
     chains, tuning, state = known_chains()
     step = jax.jit(chains.step)
-    for log_step, adapting in ((-0.5, 1.0), (-0.5, 0.0), (0.5, 0.0), (-6.0, 1.0)):
+    for log_step, adapting in ((-0.5, 1.0), (-0.5, 0.0), (0.0, 1.0), (0.5, 0.0), (-6.0, 1.0)):
         begun = state._replace(log_step=jnp.asarray(log_step))
         new, info = step(KEY, begun, tuning._replace(adapting=jnp.asarray(adapting)))
         change = adapting * 0.3 * (float(info.walked) - 0.4)
