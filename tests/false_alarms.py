@@ -26,6 +26,7 @@ LEVELS = [
     ("test_parameters", "draws_follow_the_prior, two; reaches_outside", 3, 1e-3),
     ("test_scores", "pit_of_a_calibrated_forecast", 3, 1e-3),
     ("test_mixture", "chances_are_uniform_and_normal: 3 + 2 + 10 columns", 15, 1e-4),
+    ("test_calibrate", "λ★ of eight seeds against the exact one", 1, 1e-3),
 ]
 # Tests with a limit: (file, name, number of figures, the limit in their standard errors).
 LIMITS = [
