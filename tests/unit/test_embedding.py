@@ -170,10 +170,18 @@ def test_a_table_is_read_as_cubic_pieces_and_a_straight_line_beyond(monkeypatch)
     """Numbers at random for what is tabulated: no piece goes on as another one does."""
     scales, last = (0.6, 1.3), 5
     values, slopes = np.random.default_rng(0).normal(size=(2, 5, last + 1))
-    tables = zip(values, slopes, strict=True)  # one noise each, the smaller first, and their pairs
-    monkeypatch.setattr(embeddings, "tabulate", lambda *given: next(tables))
+    tables, asked = zip(values, slopes, strict=True), []
+
+    def tabulated(kernel, noise, *ratios):
+        asked.append(LENGTH * np.array(ratios))
+        return next(tables)
+
+    monkeypatch.setattr(embeddings, "tabulate", tabulated)
     data = Data([[0.0], [1.0]], noise=Laplace(np.array(scales)[:, None]))
     embedding = Objective(Problem(MODEL, data, KERNELS["gaussian"])).embedding
+    # One noise each, the smaller first, and their pairs; 0 is no noise at all.
+    wanted = [(0.6, 0.0), (1.3, 0.0), (0.6, 0.6), (1.3, 0.6), (1.3, 1.3)]
+    np.testing.assert_allclose(asked, wanted, rtol=1e-9, atol=0)
     u = np.array([0.0, 0.3, 1.0, 2.7, 4.6, 5.0, 5.4, 9.0])
     for table, scale in enumerate(scales):
         r = math.hypot(LENGTH, scale) * np.sinh(u * embeddings.TABLE_STEP)

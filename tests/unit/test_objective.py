@@ -597,10 +597,19 @@ def test_the_constant_of_many_independent_data_is_summed_in_blocks(monkeypatch):
     model = FunctionModel(lambda x, p: [p["m"]], {"m": Parameter("identity")}, ("y",))
     y = np.random.default_rng(0).normal(size=(60, 1))
     problem = Problem(model, Data(y, noise=0.5), GaussianKernel(0.8))
-    whole = Objective(problem).constant
-    monkeypatch.setattr(objectives, "CONSTANT_TILE", 100)
-    assert relative(Objective(problem).constant, whole) < 1e-13
-    assert relative(whole, np.mean(np.exp(-((y - y.T) ** 2) / 2 / 0.64))) < 1e-13
+    wanted = np.mean(np.exp(-((y - y.T) ** 2) / 2 / 0.64))
+    profile, sizes = GaussianKernel.profile, []
+
+    def noted(kernel, r):
+        sizes.append(r.size)
+        return profile(kernel, r)
+
+    monkeypatch.setattr(GaussianKernel, "profile", noted)
+    for tile in (60**2 + 1, 1000, 100):
+        monkeypatch.setattr(objectives, "CONSTANT_TILE", tile)
+        assert relative(Objective(problem).constant, wanted) < 1e-13
+    # All pairs at once where a tile holds them, else as few blocks as hold no more than a tile.
+    assert sizes[:5] == [60**2, *[15 * 60] * 4]
 
 
 def test_a_lengthscale_may_be_given_beside_that_of_the_kernel():
