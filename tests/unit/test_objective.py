@@ -389,11 +389,19 @@ def test_other_data_of_the_same_design_give_an_objective_of_their_own():
 @pytest.mark.parametrize("count", [3, 4, 9])
 def test_many_particles_are_evaluated_some_at_a_time(count, monkeypatch):
     monkeypatch.setattr(objectives, "BATCH", 4)
-    objective = Objective(square_root_problem())
+    problem, compiled = square_root_problem(), []
+    many = problem.predictor(mode="forward").many
+
+    def noted(thetas):
+        compiled.append(thetas.shape)
+        return many(thetas)
+
+    objective = Objective(problem, SimpleNamespace(many=noted))
     thetas = np.linspace(-0.9, 1.8, count)[:, None]
     outputs, ok = objective.solve_many(thetas)
     assert outputs.shape == (count, 1, 1)
     np.testing.assert_array_equal(objective.usable_of_many(thetas), thetas[:, 0] >= 0)
+    assert compiled == [(4, 1)]  # once, whatever their number
     np.testing.assert_allclose(outputs[ok, 0, 0], np.sqrt(thetas[ok, 0]), rtol=1e-14)
     features = objective.features(jnp.asarray(thetas))
     wanted = objective.data_terms(features)
