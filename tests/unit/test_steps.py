@@ -430,15 +430,15 @@ def known_chains(wider=5, count=12):
 
 
 def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
-    chains, tuning, state = known_chains()
+    chains, tuning, state = known_chains(wider=2)
+    state = state._replace(log_step=jnp.asarray(-1.0))
     chance = mixtures.chances(KEY, (12,), 2)
     from_prior = PRIOR.sample(KEY, (12,))
     sweep = jax.jit(chains._sweep)
     at = np.asarray(state.particles.eta)
     quarter = np.floor(4 * np.asarray(chance.choice)).astype(int)
     lengths = np.array([2.0, 0.7, 0.2, 0.05])[quarter]
-    s = np.minimum(1.0, lengths * np.exp(-0.5))
-    assert len(np.unique(s)) == 4
+    s = np.minimum(1.0, lengths * np.exp(-1.0))
     proposals = jax.vmap(mixtures.move, (None, 0, 0, 0, 0))(
         tuning.mixture, chance, at, state.particles.log_parts, s
     )
@@ -446,7 +446,8 @@ def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
     new = chains.evaluate(proposals, tuning)
     wanted, accepted = chains._accept(chance.accept, state, new, tuning.lam)
     np.testing.assert_allclose(found.particles.eta, wanted.particles.eta)
-    assert 0 < accepted.sum() < 12 and float(share) == pytest.approx(accepted.sum() / 12)
+    assert accepted.sum() < 12 and float(share) == pytest.approx(accepted.sum() / 12)
+    assert len(np.unique(s[accepted])) == 4  # some of each length
     assert float(failed) == 0 and found.known
 
     chains, tuning, state = known_chains(wider=1)
