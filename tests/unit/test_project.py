@@ -94,3 +94,18 @@ def test_tests_run_in_64_bits():
 @pytest.mark.default_precision
 def test_tests_marked_default_precision_run_in_32_bits():
     assert jnp.zeros(1).dtype == jnp.float32
+
+
+def test_what_killed_a_mutant_is_still_there_and_none_is_killed_and_explained():
+    rows = {
+        name: [line.split("\t") for line in (ROOT / "tests" / name).read_text().splitlines()[1:]]
+        for name in ("killed.tsv", "survivors.tsv")
+    }
+    killers = {by.partition("[")[0] for *_, by in rows["killed.tsv"] if "::" in by}
+    sources = {file: (ROOT / file).read_text() for file in {k.partition("::")[0] for k in killers}}
+    gone = {
+        k for k in killers if f"def {k.rpartition('::')[2]}(" not in sources[k.partition("::")[0]]
+    }
+    assert killers and not gone
+    keys = [row[0] for some in rows.values() for row in some]
+    assert len(set(keys)) == len(keys)
