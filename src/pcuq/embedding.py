@@ -280,13 +280,11 @@ class Table(Embedding):
 
     def __init__(self, setting: Setting, noise: Noise):
         super().__init__(setting, noise)
-        self._tables: dict[tuple[float, float], int] = {}
-        self._values: list[np.ndarray] = []
-        self._slopes: list[np.ndarray] = []
+        self._tables: list[tuple[np.ndarray, np.ndarray]] = []  # values and slopes
         design = setting.design
         self._data = self._constants(design.data_atoms, None)
         self._pairs = self._constants(design.pair_left, design.pair_right)
-        self.values, self.slopes = np.stack(self._values), np.stack(self._slopes)
+        self.values, self.slopes = map(np.stack, zip(*self._tables, strict=True))
 
     def data_constants(self):
         return self._data
@@ -304,24 +302,15 @@ class Table(Embedding):
         mask = self.setting.design.mask[left]
         ratios = _ratios(self.setting, left, right)[mask]
         ratios, inverse = np.unique(ratios, axis=0, return_inverse=True)
-        numbers = np.array([self._table(*ratio) for ratio in ratios.tolist()], dtype=int)
         table, width = np.zeros(mask.shape, dtype=int), np.ones(mask.shape)
-        table[mask] = numbers[inverse.reshape(-1)]
-        width[mask] = np.sqrt(1 + (ratios**2).sum(axis=1))[inverse.reshape(-1)]
+        table[mask] = len(self._tables) + inverse.ravel()
+        self._tables += [tabulate(self.setting.kernel, self.noise, *r) for r in ratios.tolist()]
+        width[mask] = np.sqrt(1 + (ratios**2).sum(axis=1))[inverse.ravel()]
         return {
             "table": table,
             "unit": 1.0 / (width * self.setting.lengthscale[left]),
             "mask": mask.astype(float),
         }
-
-    def _table(self, ratio: float, other: float) -> int:
-        key = (ratio, other)
-        if key not in self._tables:
-            self._tables[key] = len(self._values)
-            values, slopes = tabulate(self.setting.kernel, self.noise, *key)
-            self._values.append(values)
-            self._slopes.append(slopes)
-        return self._tables[key]
 
     def _interpolate(self, r, constants):
         u = jnp.arcsinh(jnp.abs(r) * constants["unit"]) / TABLE_STEP
