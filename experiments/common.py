@@ -18,6 +18,7 @@ import matplotlib
 matplotlib.use("agg")
 
 import pcuq
+from pcuq.cli.progress import listening
 
 # λ = c/n² with n data: it weighs one datum against the prior alike for any n.
 STRENGTHS = (0.03, 0.1, 0.3)
@@ -76,16 +77,18 @@ def study(name: str, problem: pcuq.Problem, heldout: dict[str, pcuq.Problem], op
     for method, lam in runs:
         label = method if lam is None else f"{method} {lam:.1e}"
         began = time.perf_counter()
-        fit = pcuq.fit(
-            problem,
-            method=method,
-            regularisation="auto" if lam is None else lam,
-            sampler=None if method == "pcuq" else options.baselines,
-            particles=options.particles,
-            warmup=options.warmup,
-            draws=options.draws,
-            seed=options.seed,
-        )
+        with listening() as listener:
+            fit = pcuq.fit(
+                problem,
+                method=method,
+                regularisation="auto" if lam is None else lam,
+                sampler=None if method == "pcuq" else options.baselines,
+                particles=options.particles,
+                warmup=options.warmup,
+                draws=options.draws,
+                seed=options.seed,
+                progress=listener,
+            )
         fit.save(out / f"{label.replace(' ', '_')}.nc")
         fits[label] = fit
         found = fit.diagnostics
