@@ -33,7 +33,7 @@ def arguments(description: str) -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", default=("bayes", "mmd-bayes", "pcuq"))
     parser.add_argument("--combine", choices=("product", "sum"), help="how outputs combine")
     parser.add_argument("--width", type=float, default=1.0, help="ℓ_Y, in units of its default")
-    parser.add_argument("--particles", type=int, default=50)
+    parser.add_argument("--particles", type=int, help="N, chosen by pcuq.fit if left out")
     parser.add_argument("--baselines", choices=("nuts", "ensemble"), default="nuts",
                         help="sampler of Bayes and MMD-Bayes")  # fmt: skip
     parser.add_argument("--warmup", type=int, help="iterations, as pcuq.fit takes them")
@@ -83,7 +83,7 @@ def study(name: str, problem: pcuq.Problem, heldout: dict[str, pcuq.Problem], op
                 method=method,
                 regularisation="auto" if lam is None else lam,
                 sampler=None if method == "pcuq" else options.baselines,
-                particles=options.particles,
+                particles="auto" if options.particles is None else options.particles,
                 warmup=options.warmup,
                 draws=options.draws,
                 seed=options.seed,

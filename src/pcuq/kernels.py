@@ -26,7 +26,11 @@ from pcuq.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """`lengthscale_y`: None (set from the noise), a number, or one per output."""
+    """`lengthscale_y`: None (set from the noise), a number, or one per output.
+
+    "residuals" sets it from what the starting fit leaves unexplained: three times its root mean
+    square, and at least the noise.
+    """
 
     lengthscale_y: Any = None
     lengthscale_x: float = 0.0
@@ -43,13 +47,18 @@ class Kernel:
                 f"`lengthscale_x` must not be negative: got {self.lengthscale_x}; 0 is the limit "
                 "in which only data at the same covariate are compared."
             )
-        if self.lengthscale_y is not None:
+        if self.lengthscale_y is not None and not self.by_residuals:
             along = _numbers(self.lengthscale_y)
             if along is None or along.ndim > 1 or not np.all(np.isfinite(along) & (along > 0)):
                 raise InputError(
                     "`lengthscale_y` needs a positive number, or one per output: "
-                    f"got {self.lengthscale_y}."
+                    f"got {self.lengthscale_y}; 'residuals' sets it from the starting fit."
                 )
+
+    @property
+    def by_residuals(self) -> bool:
+        """Whether the width is left to what a starting fit cannot explain."""
+        return isinstance(self.lengthscale_y, str) and self.lengthscale_y == "residuals"
 
     def profile(self, r):
         """k as a function of the scaled difference of one output."""

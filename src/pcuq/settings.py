@@ -13,6 +13,7 @@ from pcuq.baselines import mmd_bayes
 from pcuq.errors import InputError
 from pcuq.models.choose import METHODS as METHODS_OF_SOLVING
 from pcuq.problem import Problem, check_problem
+from pcuq.samplers.ensemble import MANY
 from pcuq.samplers.plan import CHUNK
 
 AUTO = 0.0  # stands for a λ that is still to be found
@@ -25,6 +26,10 @@ LENGTHS = {
     "flow": (3000, 500, 10),
     "nuts": (500, 1000, 1),
 }
+# A mixture in many dimensions has thousands of numbers: few particles that move slowly see too few
+# points that differ, and then it says where they were, and not what the law is.
+PARTICLES, FOR_EACH_PARAMETER, MOST_PARTICLES = 50, 30, 1000
+MANY_LENGTHS = (450, 100, 2)  # of "ensemble" with so many particles
 BAYES_CHAINS = 4
 MOST_ROUNDS = 5
 MOST_STAGES = 20
@@ -82,7 +87,11 @@ def make_settings(
         )
     if method != "pcuq" and sampler == "flow":
         raise InputError(f"`sampler` for {method} needs 'nuts', 'mala' or 'ensemble': got 'flow'.")
-    defaults = LENGTHS[sampler]
+    many = particles == "auto" and sampler == "ensemble" and len(problem.parameters) >= MANY
+    if particles == "auto":
+        each = FOR_EACH_PARAMETER * len(problem.parameters)
+        particles = min(each, MOST_PARTICLES) if many else PARTICLES
+    defaults = MANY_LENGTHS if many else LENGTHS[sampler]
     # Lengths that are left to us grow until the run has converged.
     rounds = MOST_ROUNDS if warmup is None and draws is None and sampler != "flow" else 0
     lengths = [

@@ -66,7 +66,11 @@ def test_gaussian_terms_add_up_to_the_profile(kernel):
         (GaussianKernel, {"lengthscale_x": np.inf}, "one finite number: got inf"),
         (GaussianKernel, {"lengthscale_x": [1.0]}, "one finite number"),
         (GaussianKernel, {"lengthscale_x": "a"}, "one finite number: got a"),
-        (GaussianKernel, {"lengthscale_y": 0.0}, "a positive number, or one per output: got 0.0"),
+        (
+            GaussianKernel,
+            {"lengthscale_y": 0.0},
+            "a positive number, or one per output: got 0.0; 'residuals' sets",
+        ),
         (
             GaussianKernel,
             {"lengthscale_y": "wide"},

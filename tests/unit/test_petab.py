@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 import pcuq
 from pcuq import cli
 from pcuq.io import expressions as ex
+from pcuq.io.petab import MOST_TOGETHER
 from pcuq.io.petab_formulas import read_formula
 from pcuq.io.petab_parameters import as_parameter, nominal_point
 from pcuq.io.petab_tables import Unknown
@@ -39,7 +40,7 @@ def test_likelihood_and_nominal_point_are_those_of_the_tables(tmp_path):
     values = problem.parameters.constrain(problem.nominal)
     assert float(values["k1"]) == pytest.approx(0.8)
     assert float(values["k2"]) == pytest.approx(0.6)
-    assert problem.kernel.combine == "sum"
+    assert problem.kernel.combine == "product" and problem.kernel.by_residuals
     wanted = stats.norm.logpdf([0.7, 0.1], conversion(np.array([0.0, 1.0])), 0.5).sum()
     assert likelihood(problem) == pytest.approx(wanted, abs=1e-7)
     gradient = jax.grad(lambda theta: pcuq.log_likelihood(problem, theta))(problem.nominal)
@@ -47,6 +48,25 @@ def test_likelihood_and_nominal_point_are_those_of_the_tables(tmp_path):
     for i, step in enumerate(h * np.eye(2)):
         up, down = (pcuq.log_likelihood(problem, problem.nominal + s) for s in (step, -step))
         assert gradient[i] == pytest.approx(float(up - down) / (2 * h), rel=1e-5)
+
+
+def test_observables_that_are_not_always_measured_together_combine_by_a_sum(tmp_path):
+    observables = "observableId\tobservableFormula\tnoiseFormula\nobs_a\tA\t0.5\nobs_b\tB\t0.5\n"
+    rows = "observableId\tsimulationConditionId\ttime\tmeasurement\n"
+    rows += "obs_a\tc0\t0\t0.7\nobs_a\tc0\t1\t0.1\nobs_b\tc0\t1\t0.2\n"
+    apart = load(tmp_path, observables=observables, measurements=rows)
+    assert apart.kernel.combine == "sum" and apart.kernel.by_residuals
+    together = load(tmp_path, observables=observables, measurements=rows + "obs_b\tc0\t0\t0.1\n")
+    assert together.kernel.combine == "product"
+    many = [f"o{i}" for i in range(MOST_TOGETHER + 1)]
+    observables = "observableId\tobservableFormula\tnoiseFormula\n"
+    rows = "observableId\tsimulationConditionId\ttime\tmeasurement\n"
+    problem = load(
+        tmp_path,
+        observables=observables + "".join(f"{o}\tA\t0.5\n" for o in many),
+        measurements=rows + "".join(f"{o}\tc0\t1\t0.7\n" for o in many),
+    )
+    assert problem.kernel.combine == "sum"
 
 
 @pytest.mark.slow

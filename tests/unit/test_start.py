@@ -6,10 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pytest
 
 import pcuq
 from pcuq import _program
 from pcuq import start as starting
+from pcuq.kernel_scale import default_lengthscale
 from pcuq.likelihood import log_likelihood_function
 
 TIMES = np.linspace(0.5, 6.0, 12)
@@ -60,3 +62,34 @@ def test_bayes_is_solved_on_a_mesh_about_its_fit_where_the_prior_is_stiff():
     (solver,) = json.loads(fitted.tree.attrs["solver"])
     assert solver["method"] == "mesh" and not solver["stiff"] and solver["steps"] < 100
     assert fitted.diagnostics["solver_error"] < 1e-2
+
+
+def two_outputs(noise, lengthscale_x, combine):
+    """A line and its exponential, of which the data bend away; gaps, and one time twice."""
+    x = np.array([0.0, 0.5, 1.0, 1.5, 1.5, 2.0])
+    y = np.column_stack([x + 0.6 * np.sin(3 * x), np.exp(x + 0.3 * np.cos(4 * x))])
+    y[1, 0] = y[4, 1] = np.nan
+    model = pcuq.FunctionModel(
+        lambda x, p: [p["a"] + p["b"] * x, jnp.exp(p["a"] + p["b"] * x)],
+        {"a": pcuq.Parameter("identity"), "b": pcuq.Parameter("identity")},
+        ("line", "growth"),
+    )
+    laws = (pcuq.Gaussian(noise), pcuq.LogNormal(noise))
+    kernel = pcuq.GaussianKernel("residuals", lengthscale_x, combine)
+    return pcuq.Problem(model, pcuq.Data(y, x, noise=laws), kernel), x, y
+
+
+@pytest.mark.parametrize("combine", ["product", "sum"])
+@pytest.mark.parametrize("lengthscale_x", [0.0, 0.7])
+def test_a_width_by_residuals_is_three_times_what_the_fit_leaves_and_at_least_the_noise(
+    lengthscale_x, combine
+):
+    problem, x, y = two_outputs(0.1, lengthscale_x, combine)
+    values = problem.parameters.constrain(jnp.asarray(starting.starting_fit(problem).best))
+    line = float(values["a"]) + float(values["b"]) * x
+    apart = np.column_stack([y[:, 0] - line, np.log(y[:, 1]) - line])
+    expected = 3 * np.sqrt(np.nanmean(apart**2, axis=0))
+    assert expected.min() > 0.3  # so that it is not the noise that decides
+    np.testing.assert_allclose(default_lengthscale(problem), expected, rtol=1e-6)
+    problem, _, _ = two_outputs(5.0, lengthscale_x, combine)
+    np.testing.assert_allclose(default_lengthscale(problem), 5.0)

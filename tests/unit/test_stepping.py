@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 from test_stiff_mesh import robertson
 
 import pcuq
-from pcuq.models import stepping
+from pcuq.models import adaptive, stepping
 from pcuq.models.adaptive import AdaptiveSolver
 from pcuq.models.segments import cut
 from pcuq.models.survey import (
@@ -181,3 +181,33 @@ def test_of_many_designs_only_the_latest_programs_are_kept():
     for one in range(MOST_KEPT):
         surveyor_of(model, X + one + 1)
     assert surveyor_of(model, X) is not first
+
+
+def test_more_particles_than_lie_side_by_side_are_solved_in_pieces(monkeypatch):
+    given = values(23)
+    whole = jax.jit(lambda v: solver(robertson()).many(v, 23))(given)
+    monkeypatch.setattr(adaptive, "MOST_LANES", 5)  # five pieces, of which the last is not full
+    assert max(size for size in pieces_of(given, 23)) == 5
+    found = jax.jit(lambda v: solver(robertson()).many(v, 23))(given)
+    assert found[0].shape == (23, len(X), 3) and np.asarray(found[1]).all()
+    np.testing.assert_allclose(found[0], whole[0], rtol=1e-9, atol=1e-15)
+    # Forward derivatives too.
+    along = {name: np.ones(23) for name in given}
+    slopes = []
+    for most in (5, 50):
+        monkeypatch.setattr(adaptive, "MOST_LANES", most)
+        solve = solver(robertson()).many
+        slopes.append(jax.jvp(lambda v, solve=solve: solve(v, 23)[0], (given,), (along,))[1])
+    np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-7, atol=1e-12)
+
+
+def pieces_of(given, count):
+    """How many are solved at a time."""
+    sizes = []
+
+    def note(values):
+        sizes.append(len(values["k1"]))
+        return values["k1"], values["k1"] > 0
+
+    adaptive.in_pieces(note, given, count, adaptive.MOST_LANES)
+    return sizes

@@ -52,7 +52,10 @@ def fit(
     beta: Annotated[
         str, typer.Option(help="Of MMD-Bayes: a number, matched for 1/(2λ), or paper.")
     ] = "matched",
-    particles: Annotated[int, typer.Option(help="N, in each system.")] = 50,
+    particles: Annotated[
+        int | None,
+        typer.Option(help="N, in each system: 50, or more where parameters are many."),
+    ] = None,
     systems: Annotated[int, typer.Option(help="Independent systems, to compare.")] = 2,
     sampler: Annotated[str | None, typer.Option(help="ensemble, mala, flow or nuts.")] = None,
     warmup: Annotated[int | None, typer.Option(help="Iterations before any is kept.")] = None,
@@ -96,7 +99,7 @@ def fit(
                 method=method,
                 regularisation=lam,
                 beta=given_beta,
-                particles=particles,
+                particles="auto" if particles is None else particles,
                 systems=systems,
                 sampler=sampler,
                 warmup=warmup,

@@ -44,14 +44,18 @@ from pcuq.problem import Problem
 FORMULAS = (
     "observableFormula", "noiseFormula", "targetValue", "observableParameters", "noiseParameters",
 )  # fmt: skip
+# Over more outputs a product is all but zero everywhere.
+MOST_TOGETHER = 4
 
 
 @x64
 def from_petab(path: str | Path, kernel: Kernel | None = None) -> Problem:
     """The problem of a PEtab YAML file; `problem.nominal` is its nominal point.
 
-    `kernel`: by default each measurement is a datum of its own (`combine="sum"`). Conditions keep
-    their ids; one that follows several preequilibrations is named "id after other".
+    `kernel`: by default its width is set from the residuals of the starting fit; up to four
+    observables that are always measured together combine by a product, and else each measurement
+    is a datum of its own (`combine="sum"`). Conditions keep their ids; one that follows several
+    preequilibrations is named "id after other".
     """
     tables = read(path)
     names = {name for name, row in tables.parameters.items() if row.estimate}
@@ -62,10 +66,11 @@ def from_petab(path: str | Path, kernel: Kernel | None = None) -> Problem:
     )
     outputs = find_outputs(tables)
     model, system, unset = _model(tables, parameters, outputs)
+    data = _data(tables, outputs, system)
     return Problem(
         model,
-        _data(tables, outputs, system),
-        GaussianKernel(combine="sum") if kernel is None else kernel,
+        data,
+        _default_kernel(data) if kernel is None else kernel,
         conditions={
             name: as_condition(experiment, model.t0, system)
             for name, experiment in tables.experiments.items()
@@ -73,6 +78,11 @@ def from_petab(path: str | Path, kernel: Kernel | None = None) -> Problem:
         nominal=nominal_point(tables.parameters, parameters),
         unset=unset,
     )
+
+
+def _default_kernel(data: Data) -> Kernel:
+    together = data.d <= MOST_TOGETHER and bool(data.observed.all())
+    return GaussianKernel("residuals", combine="product" if together else "sum")
 
 
 def read(path: str | Path) -> Tables:

@@ -15,6 +15,13 @@ then the particles are gone through in turn, with π given the current others:
   points there are, θ_i is at x with probability ∝ π(Θ with θ_i = x)/g(x): a Gibbs step. Each
   particle has N places to go to for one solve. The points that are left over are forgotten.
 
+Of many parameters there is always one of which the data tell nothing over much of its range, and a
+mixture of what has been seen grows into that range step by step. There, half of the local moves
+draw one parameter anew from its prior instead, and the mixture is learnt from more particles (see
+`settings.py`): fifty that move slowly see too few points that differ, and a mixture of those says
+where they were. Systems of fifty never agreed on the 19 parameters of Fujita's model, each of which
+may lie anywhere in sixteen decades.
+
 What this needs of κ0 are little more than N² new values, or 2 N², and no more solves. No
 derivative of the model is taken. The mixture and the length of local moves change in warm-up only.
 
@@ -56,6 +63,9 @@ from pcuq.straight import Straight
 LENGTHS = np.array([2.0, 0.7, 0.2, 0.05])
 TARGET_ACCEPTANCE = 0.4  # of local moves, over all lengths
 ADAPTATION_RATE = 0.3
+# With so many parameters, this share of local moves draws one of them anew from its prior: where
+# the data tell nothing of it, a mixture would grow step by step over the whole of its range.
+MANY, REDRAWN = 12, 1 / 2
 MOST_BLOCKS = 5  # of proposals that are accepted together: fewer compute more of κ0
 
 
@@ -76,6 +86,14 @@ class State(NamedTuple):
     kappa0: Float[Array, "N N"]
     log_step: Float[Array, ""]
     known: Bool[Array, ""]  # whether more than θ is known of the particles
+
+
+class Move(NamedTuple):
+    """What is proposed to each particle."""
+
+    uniform: Float[Array, " N"]  # by which it is accepted
+    new: Particles
+    redrawn: Bool[Array, " N"]  # whether one parameter was drawn anew from its prior
 
 
 class Info(NamedTuple):
@@ -193,22 +211,27 @@ class Ensemble:
             mixture, chance, old.eta, old.log_parts, s
         )
         jumped = jax.vmap(mixtures.jump, (None, 0, 0))(mixture, chance, from_prior)
+        redrawn = _redrawn(chance.choice, old.eta.shape[1]) & ~jumping
+        moved = jnp.where(redrawn, from_prior, moved)
+        redrawn = jnp.any(redrawn, axis=1)
         proposed = jnp.where(jumping, jumped, moved)
         # What lies beyond the bounds is solved for where its particle is, and never accepted.
         beyond = state.known & ~self.axes.inside(proposed)
         stays = beyond | ~state.known
         new = self.evaluate(jnp.where(stays[:, None], old.eta, proposed), tuning)
         new = new._replace(log_prior=jnp.where(beyond, -jnp.inf, new.log_prior))
+        move = Move(chance.accept, new, redrawn)
         moved_on, accepted = jax.lax.cond(
-            jumping, self._exchange, self._accept, chance.accept, state, new, tuning.lam
+            jumping, self._exchange, self._accept, move, state, tuning.lam
         )
-        share = jnp.where(state.known, jnp.mean(accepted), TARGET_ACCEPTANCE)
+        share = jnp.mean(accepted, where=~redrawn)
+        share = jnp.where(state.known & ~jnp.all(redrawn), share, TARGET_ACCEPTANCE)
         moved_on = moved_on._replace(known=jnp.asarray(True))
         return moved_on, (share, jnp.mean(~new.features.ok))
 
-    def _exchange(self, uniform, state: State, new: Particles, lam):
+    def _exchange(self, move: Move, state: State, lam):
         """Each particle in turn goes to a point where none is, or stays."""
-        old = state.particles
+        old, new = state.particles, move.new
         count = len(old.eta)
         points = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
         kappa0 = self._pairs_with(state, new)
@@ -229,7 +252,7 @@ class Ensemble:
         places = jnp.arange(count)
         free = jnp.arange(2 * count) >= count
         first = places, free, jnp.sum(kappa0[:count], axis=0)
-        (at, _, _), _ = jax.lax.scan(one, first, (places, uniform))
+        (at, _, _), _ = jax.lax.scan(one, first, (places, move.uniform))
         particles = jax.tree.map(lambda leaf: leaf[at], points)
         return state._replace(particles=particles, kappa0=kappa0[at][:, at]), at != places
 
@@ -238,26 +261,29 @@ class Ensemble:
         between = self.objective.quick_pair_block(new.features, state.particles.features)
         return jnp.block([[state.kappa0, between.T], [between, self._pairs(new)]])
 
-    def _log_move(self, old: Particles, new: Particles, lam) -> Float[Array, " N"]:
+    def _log_move(self, old: Particles, move: Move, lam) -> Float[Array, " N"]:
         """The log ratio of a local move that no other particle would notice."""
+        new = move.new
         log_mixture = logsumexp(old.log_parts, axis=1) - logsumexp(new.log_parts, axis=1)
-        return self._log_own(new, lam) - self._log_own(old, lam) + log_mixture
+        log_prior = old.log_prior - new.log_prior
+        by_proposal = jnp.where(move.redrawn, log_prior, log_mixture)
+        return self._log_own(new, lam) - self._log_own(old, lam) + by_proposal
 
     def _log_own(self, points: Particles, lam) -> Float[Array, " K"]:
         """What π has of a particle alone."""
         return points.log_prior + points.v / lam
 
-    def _accept(self, uniform, state: State, new: Particles, lam):
+    def _accept(self, move: Move, state: State, lam):
         """Accept or reject each particle in turn, given where the others are by then.
 
         κ0 is computed for some proposals at a time, with all particles as they are by then. Within
         such a block the repulsion of i changes by κ0(i', k') − κ0(i', k) − κ0(i, k') + κ0(i, k) for
         each earlier k that moved to k'.
         """
-        old = state.particles
+        old, new = state.particles, move.new
         count = len(old.eta)
-        log_uniform = jnp.log(uniform)
-        own = self._log_move(old, new, lam)
+        log_uniform = jnp.log(move.uniform)
+        own = self._log_move(old, move, lam)
         # Of particles that are not known yet, every one is accepted where it is.
         own = jnp.where(state.known, own, jnp.inf)
         share = 1.0 / (lam * max(count - 1, 1))
@@ -333,11 +359,19 @@ class ParallelEnsemble(Ensemble):
     def _pairs_with(self, state: State, new: Particles) -> Float[Array, "2N 2N"]:
         return jnp.zeros((2 * len(new.eta),) * 2)
 
-    def _accept(self, uniform, state: State, new: Particles, lam):
-        accepted = jnp.log(uniform) < self._log_move(state.particles, new, lam)
+    def _accept(self, move: Move, state: State, lam):
+        accepted = jnp.log(move.uniform) < self._log_move(state.particles, move, lam)
         accepted = accepted | ~state.known
-        particles = jax.tree.map(lambda a, b: _where(accepted, a, b), new, state.particles)
+        particles = jax.tree.map(lambda a, b: _where(accepted, a, b), move.new, state.particles)
         return state._replace(particles=particles), accepted
+
+
+def _redrawn(uniform: Float[Array, " N"], p: int) -> Bool[Array, "N p"]:
+    """Which parameter, if any, a local move draws anew, by what is left of a number that chose."""
+    if p < MANY:
+        return jnp.zeros((len(uniform), p), bool)
+    left = (len(LENGTHS) * uniform) % 1.0
+    return (left * p / REDRAWN).astype(int)[:, None] == jnp.arange(p)
 
 
 def _blocks(count: int) -> int:
