@@ -75,7 +75,7 @@ def fit(
     `method`: "pcuq", "bayes" or "mmd-bayes". `regularisation`: λ of ½ MMD² + λ KL, or "auto" for
     the λ★ of `pcuq.calibrate`, which costs a few fits. `particles` N in each of `systems`
     independent systems (of the others, four chains by "nuts" and N by "ensemble" or "mala"): "auto"
-    is 50, and 30 for each parameter where "ensemble" has to find its way among 12 or more.
+    is 50, and 20 for each parameter where "ensemble" has to find its way among 12 or more.
     `sampler`: "ensemble" (the default of PCUQ), "mala", "flow" (that of joint noise) or "nuts" (the
     default of the others). `warmup`, `draws`, `thin`: iterations before any is kept, kept ones, and
     one kept out of how many; without `warmup` and `draws` they grow until the run has converged.
@@ -294,7 +294,7 @@ def _run(
         settings.warmup,
         settings.draws,
         settings.thin,
-        chunk=max(10, CHUNK * PARTICLES // max(settings.particles, PARTICLES)),
+        chunk=max(20, CHUNK * PARTICLES // max(settings.particles, PARTICLES)),
         listener=with_mmd2(progress, objective),
         checkpoint=kept,
         resume=resume,

@@ -19,7 +19,8 @@ from pcuq.checkpoint import FitCheckpoint
 from pcuq.fixed_point import fixed_point
 from pcuq.objective import Objective
 from pcuq.random_batch import RandomBatches
-from pcuq.settings import make_settings, with_lam
+from pcuq.samplers.ensemble import MANY
+from pcuq.settings import LENGTHS, MANY_LENGTHS, make_settings, with_lam
 from pcuq.sharded import ShardedObjective
 from pcuq.trust import convergence, settled, verdict
 from pcuq.verify import SolverCheck
@@ -57,6 +58,27 @@ def location_problem(y=(-0.9, 0.2, 0.4, 1.1)) -> pcuq.Problem:
 def test_bad_settings_are_named(wrong, named):
     with pytest.raises(pcuq.InputError, match=named):
         pcuq.fit(location_problem(), **{"regularisation": LAM, **wrong})
+
+
+def test_many_parameters_get_more_particles_and_fewer_iterations():
+    def sizes(p, particles="auto", sampler=None, method="pcuq", draws=None):
+        parameters = {f"p{i}": pcuq.Parameter("identity") for i in range(p)}
+        model = pcuq.FunctionModel(lambda x, q: [q["p0"] * x], parameters, ["y"])
+        problem = pcuq.Problem(model, pcuq.Data([[1.0]], [1.0], noise=1.0))
+        made = make_settings(
+            problem, method, LAM, particles, 2, sampler, None, draws, None, 0, "matched"
+        )
+        return made.particles, made.warmup, made.draws, made.thin
+
+    usual = LENGTHS["ensemble"]
+    assert sizes(MANY - 1) == (50, *usual)
+    assert sizes(MANY) == (20 * MANY, *MANY_LENGTHS)
+    assert sizes(100)[0] == 1000
+    assert sizes(MANY, particles=50) == (50, *usual)
+    assert sizes(MANY, sampler="mala")[0] == 50
+    assert sizes(MANY, method="bayes", sampler="ensemble") == (20 * MANY, *MANY_LENGTHS)
+    assert sizes(MANY, method="bayes")[0] == 4
+    assert sizes(MANY, draws=7) == (20 * MANY, MANY_LENGTHS[0], 7, MANY_LENGTHS[2])
 
 
 @pytest.mark.parametrize("name", ["fit", "calibrate", "check", "select_by_score"])

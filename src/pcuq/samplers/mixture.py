@@ -44,7 +44,7 @@ DEGREES = 8  # ν: of freedom
 PRIOR_SHARE = 0.15  # w
 ANCHOR_SHARE = 0.05  # of m that stays where it is, whatever the positions
 HOT_SHARE = 1 / 3  # of m that is fitted to positions at a larger λ
-LOSS = 2.0  # nats that the mean log density of other particles may be below the highest
+LOSS = 0.5  # nats that the mean log density of other particles may be below the highest
 OTHER_POINTS = 4000  # of other particles, by which a number of components is chosen
 NARROWEST = 1e-8  # variance of a component relative to that of all positions
 
