@@ -35,8 +35,7 @@ from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
 from pcuq.samplers.mixture import Mixture
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
-from pcuq.samplers.plan import CHUNK
-from pcuq.settings import AUTO, PARTICLES, Settings, check_ways, make_settings, with_lam
+from pcuq.settings import AUTO, Settings, check_ways, make_settings, with_lam
 from pcuq.sharded import ShardedObjective
 from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
 from pcuq.start import representatives as representatives_of
@@ -75,7 +74,7 @@ def fit(
     `method`: "pcuq", "bayes" or "mmd-bayes". `regularisation`: λ of ½ MMD² + λ KL, or "auto" for
     the λ★ of `pcuq.calibrate`, which costs a few fits. `particles` N in each of `systems`
     independent systems (of the others, four chains by "nuts" and N by "ensemble" or "mala"): "auto"
-    is 50, and 20 for each parameter where "ensemble" has to find its way among 12 or more.
+    is 50, and 30 for each parameter where "ensemble" has to find its way among 12 or more.
     `sampler`: "ensemble" (the default of PCUQ), "mala", "flow" (that of joint noise) or "nuts" (the
     default of the others). `warmup`, `draws`, `thin`: iterations before any is kept, kept ones, and
     one kept out of how many; without `warmup` and `draws` they grow until the run has converged.
@@ -294,7 +293,6 @@ def _run(
         settings.warmup,
         settings.draws,
         settings.thin,
-        chunk=max(20, CHUNK * PARTICLES // max(settings.particles, PARTICLES)),
         listener=with_mmd2(progress, objective),
         checkpoint=kept,
         resume=resume,
@@ -302,6 +300,8 @@ def _run(
         rounds=settings.rounds,
         settled=lambda theta: settled(settings, np.moveaxis(theta, 0, 1)),
         stages=settings.stages,
+        retuned=settings.retuned,
+        **({} if settings.retuned is None else {"chunk": settings.retuned // 2}),
     )
 
 

@@ -28,8 +28,8 @@ LENGTHS = {
 }
 # A mixture in many dimensions has thousands of numbers: few particles that move slowly see too few
 # points that differ, and then it says where they were, and not what the law is.
-PARTICLES, FOR_EACH_PARAMETER, MOST_PARTICLES = 50, 20, 1000
-MANY_LENGTHS = (500, 150, 2)  # of "ensemble" with so many particles
+PARTICLES, FOR_EACH_PARAMETER, MOST_PARTICLES = 50, 30, 1000
+MANY_LENGTHS, RETUNED = (480, 150, 2), 40  # of "ensemble" with so many particles
 BAYES_CHAINS = 4
 MOST_ROUNDS = 5
 MOST_STAGES = 20
@@ -51,6 +51,7 @@ class Settings(NamedTuple):
     rounds: int = 0  # how often the draws may be doubled
     stages: int = 0  # how often the warm-up may be made longer
     pair_batch: int | None = None  # others that repel a particle in one step of the flow
+    retuned: int | None = None  # iterations after which a warm-up that has cooled down is tuned
     devices: int | None = None  # over which the particles of a system are spread
 
 
@@ -121,6 +122,7 @@ def make_settings(
         thin=lengths[2],
         rounds=rounds,
         stages=MOST_STAGES if rounds and sampler == "ensemble" else 0,
+        retuned=RETUNED if many else None,
         seed=seed,
         pair_batch=pair_batch,
         devices=devices,

@@ -72,13 +72,13 @@ def test_many_parameters_get_more_particles_and_fewer_iterations():
 
     usual = LENGTHS["ensemble"]
     assert sizes(MANY - 1) == (50, *usual)
-    assert sizes(MANY) == (20 * MANY, *MANY_LENGTHS)
+    assert sizes(MANY) == (30 * MANY, *MANY_LENGTHS)
     assert sizes(100)[0] == 1000
     assert sizes(MANY, particles=50) == (50, *usual)
     assert sizes(MANY, sampler="mala")[0] == 50
-    assert sizes(MANY, method="bayes", sampler="ensemble") == (20 * MANY, *MANY_LENGTHS)
+    assert sizes(MANY, method="bayes", sampler="ensemble") == (30 * MANY, *MANY_LENGTHS)
     assert sizes(MANY, method="bayes")[0] == 4
-    assert sizes(MANY, draws=7) == (20 * MANY, MANY_LENGTHS[0], 7, MANY_LENGTHS[2])
+    assert sizes(MANY, draws=7) == (30 * MANY, MANY_LENGTHS[0], 7, MANY_LENGTHS[2])
 
 
 @pytest.mark.parametrize("name", ["fit", "calibrate", "check", "select_by_score"])

@@ -12,7 +12,7 @@ import pytest
 from pcuq.errors import ComputationError, InputError
 from pcuq.samplers import base
 from pcuq.samplers.base import Crew, Draw, sample
-from pcuq.samplers.plan import stage_lengths
+from pcuq.samplers.plan import make_plan, stage_lengths
 
 SYSTEMS, PARTICLES = 2, 3
 APART = 1000.0  # system s counts from s · APART
@@ -467,3 +467,23 @@ def test_time_is_told_of_warm_up_and_draws():
     assert min(run.timings["draws"], run.timings["compile_and_warmup"]) > 0
     assert sum(run.timings.values()) < spent
     assert count(warmup=0)[0].timings["compile_and_warmup"] == 0.0
+
+
+def test_a_warm_up_that_is_retuned_soon_has_cooled_down_and_is_tuned_by_each_stage_alone():
+    plan = make_plan(480, 10, 1, 25, retuned=40)
+    ends = np.flatnonzero([part.ends_stage for part in plan])
+    stages = [part for part in np.split(np.array(plan), ends + 1) if part[0, 1]]
+    assert [sum(stage[:, 0]) for stage in stages] == [*stage_lengths(200)[:-1], *[40] * 9]
+    assert [stage[0, 4] for stage in stages] == [*HEATS[:-1], *[1.0] * 9]
+    assert plan[-1].length == 10 and not plan[-1].warming
+    assert not any(part.warming for part in make_plan(0, 10, 1, 25, retuned=40))
+
+    _, sampler = count(
+        Annealed(), warmup=280, chunk=25, retuned=40, stages=1, settled=lambda theta: False
+    )
+    lengths = [*stage_lengths(200)[:-1], *[40] * 4, *[40] * 3, 20]  # and half as much again
+    ends = np.cumsum(lengths)
+    assert [seen for seen, _ in sampler.tuned] == [
+        [0],
+        *(list(range(e - n + n // 3 + 1, e + 1)) for n, e in zip(lengths, ends, strict=True)),
+    ]

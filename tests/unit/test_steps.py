@@ -429,6 +429,11 @@ def known_chains(wider=5, count=12):
     return chains, tuning, state
 
 
+def plain(uniform, new):
+    """Moves of which none draws a parameter from its prior."""
+    return ensemble.Move(jnp.asarray(uniform), new, jnp.zeros(len(new.eta), bool))
+
+
 def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
     chains, tuning, state = known_chains(wider=2)
     state = state._replace(log_step=jnp.asarray(-1.0))
@@ -444,7 +449,7 @@ def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
     )
     found, (share, failed) = sweep(state, tuning, False, chance, from_prior)
     new = chains.evaluate(proposals, tuning)
-    wanted, accepted = chains._accept(chance.accept, state, new, tuning.lam)
+    wanted, accepted = chains._accept(plain(chance.accept, new), state, tuning.lam)
     np.testing.assert_allclose(found.particles.eta, wanted.particles.eta)
     assert accepted.sum() < 12 and float(share) == pytest.approx(accepted.sum() / 12)
     assert len(np.unique(s[accepted])) == 4  # some of each length
@@ -454,7 +459,7 @@ def test_a_sweep_moves_by_one_of_four_lengths_or_jumps():
     jumps = jax.vmap(mixtures.jump, (None, 0, 0))(tuning.mixture, chance, from_prior)
     found, (share, _) = sweep(state, tuning, True, chance, from_prior)
     new = chains.evaluate(jumps, tuning)
-    wanted, accepted = chains._exchange(chance.accept, state, new, tuning.lam)
+    wanted, accepted = chains._exchange(plain(chance.accept, new), state, tuning.lam)
     np.testing.assert_allclose(found.particles.eta, wanted.particles.eta)
     assert accepted.any() and float(share) == pytest.approx(accepted.sum() / 12)
 
@@ -630,15 +635,16 @@ def test_chains_leave_where_their_density_is_no_number():
     state = chains.init(jnp.asarray(thetas), tuning, 0.0)
     state = state._replace(particles=evaluate(thetas, tuning), known=jnp.asarray(True))
     fine = evaluate(np.abs(proposed), tuning)
-    _, accepted = jax.jit(chains._accept)(jnp.full(6, 0.999), state, fine, tuning.lam)
+    _, accepted = jax.jit(chains._accept)(plain(np.full(6, 0.999), fine), state, tuning.lam)
     assert accepted[1::2].all()
-    found, _ = exchange(rng.uniform(size=6), state, fine, tuning.lam)
+    found, _ = exchange(plain(rng.uniform(size=6), fine), state, tuning.lam)
     assert (found.particles.eta[:, 0] > 0).all()
     assert len(np.unique(found.particles.eta, axis=0)) == 6
     # Where it is a number nowhere, each still has a place of its own.
     thetas[:, 0], proposed[:, 0] = -1.0, -2.0
     state = state._replace(particles=evaluate(thetas, tuning))
-    found, _ = exchange(rng.uniform(size=6), state, evaluate(proposed, tuning), tuning.lam)
+    move = plain(rng.uniform(size=6), evaluate(proposed, tuning))
+    found, _ = exchange(move, state, tuning.lam)
     assert len(np.unique(found.particles.eta, axis=0)) == 6
 
 
@@ -656,14 +662,14 @@ def test_a_lone_chain_moves_and_jumps_by_its_density_over_that_of_proposals():
     stays = weights[0] / weights.sum()
     assert 0.1 < stays < 0.9
     for uniform, place in ((stays - 1e-6, 0), (stays + 1e-6, 1)):
-        found, moved = exchange(np.array([uniform]), state, jump, tuning.lam)
+        found, moved = exchange(plain([uniform], jump), state, tuning.lam)
         np.testing.assert_allclose(found.particles.eta, points[place][None])
         assert bool(moved[0]) == (place == 1)
     ratio = float(height[1] / height[0] * near[0] / near[1])
     assert 0.1 < ratio < 0.9
     accept = jax.jit(chains._accept)
     for uniform, place in ((ratio - 1e-6, 1), (ratio + 1e-6, 0)):
-        found, moved = accept(np.array([uniform]), state, jump, tuning.lam)
+        found, moved = accept(plain([uniform], jump), state, tuning.lam)
         np.testing.assert_allclose(found.particles.eta, points[place][None])
         assert bool(moved[0]) == (place == 1)
 
@@ -717,7 +723,7 @@ def test_particles_of_a_block_notice_each_other_as_they_move():
     state = state._replace(
         particles=old, kappa0=jnp.asarray(kappa0[:count, :count]), known=jnp.asarray(True)
     )
-    found, accepted = jax.jit(sampler._accept)(np.array(near), state, new, lam)
+    found, accepted = jax.jit(sampler._accept)(plain(near, new), state, lam)
     np.testing.assert_array_equal(accepted, wanted)
     np.testing.assert_allclose(found.particles.eta, places[at])
     np.testing.assert_allclose(found.kappa0, kappa0[np.ix_(at, at)])

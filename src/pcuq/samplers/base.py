@@ -41,7 +41,7 @@ from pcuq._x64 import x64
 from pcuq.checkpoint import ANEW, Checkpoint
 from pcuq.errors import ComputationError, InputError
 from pcuq.objective import part_that_fits
-from pcuq.samplers.plan import CHUNK, HOT, make_plan, make_stage
+from pcuq.samplers.plan import CHUNK, HOT, make_plan, make_stages
 
 LONGEST_WINDOW = 600  # iterations by which it is told whether a warm-up is over
 # Proposals in a row of which none can be solved: then the model, or its simulator, is lost.
@@ -114,12 +114,16 @@ def sample(
     rounds: int = 0,
     settled: Callable[[np.ndarray], bool] = lambda theta: True,
     stages: int = 0,
+    retuned: int | None = None,
 ) -> Run:
     """Warm up, then keep every `thin`-th of `draws · thin` iterations.
 
     Where the later half of the warm-up is not `settled`, it goes on, up to `stages` times by half
     of what it was to be: moves are tuned by where particles have been, and a part of the law that
     is found late is a part that is seldom visited until then.
+
+    With `retuned`, a warm-up that has cooled down is tuned after each so many iterations, and each
+    stage by the one before alone: many particles show a law in few iterations.
 
     Draws (T, S, N, p) that are not `enough` are followed by a round that is tuned by them, twice as
     long and twice as thinned, up to `rounds` times; the last two rounds are kept. Half-way such a
@@ -128,7 +132,7 @@ def sample(
     """
     systems = len(starts)
     crew = Crew(sampler, systems, seed, max(chunk, thin * 2**rounds))
-    plan = make_plan(warmup, draws, thin, chunk)
+    plan = make_plan(warmup, draws, thin, chunk, retuned)
     total, further = sum(part.length for part in plan), warmup // 2
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
@@ -142,6 +146,7 @@ def sample(
     seen: list[Draw] = []
     # Where the present stage of the warm-up began, and where the run did, or was sent back to.
     stage_began, since, best = 0, 0, float(np.max(first_v))
+    tuned_at = 0  # where the present tuning was made
     earlier: list[Draw] = []  # the round before
     kept: list[Draw] = []
     infos: list[dict[str, np.ndarray]] = []
@@ -171,7 +176,7 @@ def sample(
         warmed_up = part.warming and not (plan and plan[0].warming)
         if warmed_up and stages > 0 and not settled(_joined(seen).theta[-_window(warmup) :]):
             stages, warmup, total = stages - 1, warmup + further, total + further
-            plan = make_stage(further, 1.0, chunk) + plan
+            plan = make_stages(further, chunk, retuned) + plan
         half = len(plan) == half_way
         if half and enough(_joined(earlier + kept).theta):
             total -= sum(part.length for part in plan)
@@ -186,12 +191,16 @@ def sample(
             sent_back = part.warming and since == len(seen)
             if sent_back:
                 pool = start
+            elif part.warming:
+                pool = _later(seen[since if retuned is None else tuned_at :])
             else:
-                pool = _later(seen[since:]) if part.warming else _joined(earlier + kept)
+                pool = _joined(earlier + kept)
             warmed = 1.0 if not part.warming else crew.iteration / warmup
             heat = plan[0].heat if plan else 1.0
             tuning = _tuned(sampler, pool, warmed, heat, hot)
             crew.begin(starts if sent_back else draw.theta[-1], tuning, crew.log_steps())
+        if part.ends_stage:
+            tuned_at = len(seen)
         if again:
             earlier, kept, infos = [Draw(*(leaf[1::2] for leaf in _joined(kept)))], [], []
         if replayed and number == len(records):

@@ -14,6 +14,7 @@ import numpy as np
 STAGES = (0.05, 0.06, 0.09, 0.20, 0.10, 0.10, 0.40)  # shares of the warm-up
 HEATS = (10.0, 6.0, 4.0, 3.0, 2.0, 1.4, 1.0)
 HOT = 3.0
+SOON = 200  # iterations of a warm-up of which the last stage may go on
 CHUNK = 100  # iterations that are run at a stretch
 
 
@@ -27,15 +28,33 @@ class Part(NamedTuple):
     heat: float = 1.0
 
 
-def make_plan(warmup: int, draws: int, thin: int, chunk: int) -> list[Part]:
-    """All iterations, cut into chunks; draws that are kept come in whole numbers."""
-    lengths = stage_lengths(warmup)
+def make_plan(
+    warmup: int, draws: int, thin: int, chunk: int, retuned: int | None = None
+) -> list[Part]:
+    """All iterations, cut into chunks; draws that are kept come in whole numbers.
+
+    With `retuned`, the warm-up soon has cooled down and goes on in stages of so many iterations.
+    """
+    cooling = warmup if retuned is None else min(warmup, SOON)
+    lengths = stage_lengths(cooling)
     heats = HEATS if len(lengths) == len(HEATS) else (1.0,) * len(lengths)
     plan = [
-        part for stage in zip(lengths, heats, strict=True) for part in make_stage(*stage, chunk)
+        part
+        for length, heat in zip(lengths[:-1], heats[:-1], strict=True)
+        for part in make_stage(length, heat, chunk)
     ]
+    plan += make_stages(warmup - sum(lengths[:-1]), chunk, retuned)
     counts = _parts(draws, max(1, chunk // thin))
     return plan + [Part(count * thin, False, thin=thin) for count in counts]
+
+
+def make_stages(length: int, chunk: int, retuned: int | None = None) -> list[Part]:
+    """Iterations of the warm-up at λ itself, in one stage or in some of `retuned` each."""
+    return [
+        part
+        for each in _parts(length, retuned or max(length, 1))
+        for part in make_stage(each, 1.0, chunk)
+    ]
 
 
 def make_stage(length: int, heat: float, chunk: int) -> list[Part]:
