@@ -19,8 +19,7 @@ Of many parameters there is always one of which the data tell nothing over much 
 mixture of what has been seen grows into that range step by step. There, half of the local moves
 draw one parameter anew from its prior instead, and the mixture is learnt from more particles (see
 `settings.py`): fifty that move slowly see too few points that differ, and a mixture of those says
-where they were. Systems of fifty never agreed on the 19 parameters of Fujita's model, each of which
-may lie anywhere in sixteen decades.
+where they were.
 
 What this needs of κ0 are little more than N² new values, or 2 N², and no more solves. No
 derivative of the model is taken. The mixture and the length of local moves change in warm-up only.
