@@ -41,6 +41,7 @@ LIMITS = [
     ("test_random_batch", "the_drift_is_unbiased", 48, 4.5),
     ("test_random_batch", "the error stated: 8 % at 1.1 %", 2, 7.0),
     ("test_samplers", "independent_chains", 6, 4.5),
+    ("test_samplers", "a_parameter_that_is_drawn_anew", 12, 5.0),
     ("test_steps", "draw from their density: three samplers", 15, 4.5),
     ("test_predict", "noise_has_its_scale, means", 2, 4.0),
     ("test_predict", "noise: sds within 2 or 6 %", 24, 5.3),

@@ -301,6 +301,7 @@ def _run(
         settled=lambda theta: settled(settings, np.moveaxis(theta, 0, 1)),
         stages=settings.stages,
         retuned=settings.retuned,
+        # A listener waits less long for many particles.
         **({} if settings.retuned is None else {"chunk": settings.retuned // 2}),
     )
 

@@ -439,7 +439,7 @@ def redrawn_often(chains, thetas, sweeps):
 
 @pytest.mark.statistical
 def test_a_parameter_that_is_drawn_anew_keeps_the_law(monkeypatch):
-    """The sd of 4000 positions errs by 1.1 %; without the prior's ratio it is 15 % too small."""
+    """The sd of 4000 positions errs by 1.1 %; without the prior's ratio it is 29 % too small."""
     monkeypatch.setattr(ensembles, "REDRAWN", 0.999)
     chains, thetas = many_parameters()
     exact = np.append((1 + FIRST_SD**-2) ** -0.5, np.ones(MANY - 1))
@@ -455,7 +455,7 @@ def test_a_parameter_that_is_drawn_anew_keeps_the_law(monkeypatch):
         def _log_move(self, old, move, lam):
             return self._log_own(move.new, lam) - self._log_own(old, lam)
 
-    assert error(Wrong(chains.log_density, chains.prior)) > 5 * 0.011
+    assert error(Wrong(chains.log_density, chains.prior)) > 0.25
 
 
 def test_one_of_many_parameters_is_drawn_anew_as_often_as_is_said():

@@ -146,7 +146,6 @@ def sample(
     seen: list[Draw] = []
     # Where the present stage of the warm-up began, and where the run did, or was sent back to.
     stage_began, since, best = 0, 0, float(np.max(first_v))
-    tuned_at = 0  # where the present tuning was made
     earlier: list[Draw] = []  # the round before
     kept: list[Draw] = []
     infos: list[dict[str, np.ndarray]] = []
@@ -167,7 +166,6 @@ def sample(
             infos.append(info)
         if part.ends_stage and part.heat > 1 and _anneals(sampler):
             stage = _joined(seen[stage_began:])
-            stage_began = len(seen)
             best = max(best, float(np.max(stage.v)))
             if _left(stage.v[-1], best):
                 since = len(seen)
@@ -192,7 +190,7 @@ def sample(
             if sent_back:
                 pool = start
             elif part.warming:
-                pool = _later(seen[since if retuned is None else tuned_at :])
+                pool = _later(seen[since if retuned is None else stage_began :])
             else:
                 pool = _joined(earlier + kept)
             warmed = 1.0 if not part.warming else crew.iteration / warmup
@@ -200,7 +198,7 @@ def sample(
             tuning = _tuned(sampler, pool, warmed, heat, hot)
             crew.begin(starts if sent_back else draw.theta[-1], tuning, crew.log_steps())
         if part.ends_stage:
-            tuned_at = len(seen)
+            stage_began = len(seen)
         if again:
             earlier, kept, infos = [Draw(*(leaf[1::2] for leaf in _joined(kept)))], [], []
         if replayed and number == len(records):
