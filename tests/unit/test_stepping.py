@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 from test_stiff_mesh import robertson
 
 import pcuq
-from pcuq.models import adaptive, stepping
+from pcuq.models import stepping
 from pcuq.models.adaptive import AdaptiveSolver
 from pcuq.models.segments import cut
 from pcuq.models.survey import (
@@ -183,31 +183,40 @@ def test_of_many_designs_only_the_latest_programs_are_kept():
     assert surveyor_of(model, X) is not first
 
 
-def test_more_particles_than_lie_side_by_side_are_solved_in_pieces(monkeypatch):
-    given = values(23)
-    whole = jax.jit(lambda v: solver(robertson()).many(v, 23))(given)
-    monkeypatch.setattr(adaptive, "MOST_LANES", 5)  # five pieces, of which the last is not full
-    assert max(size for size in pieces_of(given, 23)) == 5
-    found = jax.jit(lambda v: solver(robertson()).many(v, 23))(given)
-    assert found[0].shape == (23, len(X), 3) and np.asarray(found[1]).all()
-    np.testing.assert_allclose(found[0], whole[0], rtol=1e-9, atol=1e-15)
-    # Forward derivatives too.
-    along = {name: np.ones(23) for name in given}
-    slopes = []
-    for most in (5, 50):
-        monkeypatch.setattr(adaptive, "MOST_LANES", most)
-        solve = solver(robertson()).many
-        slopes.append(jax.jvp(lambda v, solve=solve: solve(v, 23)[0], (given,), (along,))[1])
-    np.testing.assert_allclose(slopes[0], slopes[1], rtol=1e-7, atol=1e-12)
-
-
-def pieces_of(given, count):
-    """How many are solved at a time."""
+@pytest.mark.parametrize("among", [4, 1])  # alone at last, or not
+def test_more_particles_than_lie_side_by_side_take_places_that_become_free(monkeypatch, among):
     sizes = []
 
-    def note(values):
-        sizes.append(len(values["k1"]))
-        return values["k1"], values["k1"] > 0
+    def decay(t, u, p):
+        sizes.append(u.shape[-1])
+        return -p["rate"] * (u - jnp.cos(p["pace"] * t))
 
-    adaptive.in_pieces(note, given, count, adaptive.MOST_LANES)
-    return sizes
+    rates, paces = 10.0 ** np.random.default_rng(4).uniform(0, 1, (2, 101))
+    rates[[3, 50]], paces[99] = np.nan, 1e6  # which needs more steps than it may take
+    given = {"rate": jnp.asarray(rates), "pace": jnp.asarray(paces)}
+    begun = jnp.isfinite(given["rate"])
+
+    def solve(given):
+        between, u = (0.0, 2.5), jnp.zeros((1, 101))
+        options = begun, 1e-6, jnp.ones((1, 1)), 500
+        return stepping.travel(decay, u, given, (0.5, 2.0), between, *options)
+
+    whole = jax.jit(solve)(given)
+    assert not whole.fine[99] and whole.tried[99] == 500 and whole.fine.sum() == 98
+    assert whole.tried[begun & whole.fine].max() > 1.5 * whole.tried[begun & whole.fine].min()
+    monkeypatch.setattr(stepping, "MOST_LANES", 32)
+    monkeypatch.setattr(stepping, "FEWEST", 32 // 4 if among == 4 else 33)
+    sizes.clear()
+    found = jax.jit(lambda given: solve(given))(given)  # a program of its own
+    # All at once are only their first slopes.
+    assert sizes.count(101) == 1 and set(sizes) == ({101, 32, 8} if among == 4 else {101, 32})
+    for name in ("fine", "row", "steps", "tried"):
+        assert np.array_equal(getattr(found, name), getattr(whole, name)), name
+    np.testing.assert_allclose(found.kept, whole.kept, rtol=1e-12, atol=1e-15)
+    # Forward derivatives too, of those that arrive.
+    slopes = []
+    for most in (32, 101):
+        monkeypatch.setattr(stepping, "MOST_LANES", most)
+        along = {name: jnp.ones(101) for name in given}
+        slopes.append(jax.jvp(lambda given: solve(given).kept[:-1], (given,), (along,))[1])
+    np.testing.assert_allclose(*(s[..., whole.fine] for s in slopes), rtol=1e-9, atol=1e-15)

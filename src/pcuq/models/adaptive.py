@@ -31,9 +31,6 @@ EXPLICIT_STEPS = 16384
 IMPLICIT_STEPS = 16384
 # An implicit step is longer, and dearer: where solves are given up early, so many times fewer.
 DEARER = 4
-# Solved side by side at a time: with more, what a step needs of all no longer fits into a core's
-# cache, and more wait for the slowest.
-MOST_LANES = 256
 # At rest, a state would change by less than this share if the time that has passed passed again.
 REST = 1e-8
 FOREVER = 1e15
@@ -83,7 +80,7 @@ class AdaptiveSolver:
         """The same for values {name: (L,)}, L = `count`, side by side where that can be."""
         if self._many is None or not values:
             return jax.vmap(self._solve, axis_size=count)(values)
-        return in_pieces(self._many, values, count, MOST_LANES)
+        return self._many(values)
 
     def describe(self) -> dict[str, Any]:
         return dict(self._info)
@@ -96,19 +93,6 @@ class AdaptiveSolver:
             return causes.first([cause for _, _, cause in taken.extras], taken)
 
         return causes.in_words(code, values)
-
-
-def in_pieces(function, values: dict[str, Array], count: int, most: int) -> Any:
-    """function({name: (L,)}) of at most so many values at a time, one piece after another."""
-    pieces = -(-count // most)
-    if pieces == 1:
-        return function(values)
-    each = -(-count // pieces)
-    # The last piece is filled up with the last value.
-    places = jnp.minimum(jnp.arange(pieces * each), count - 1).reshape(pieces, each)
-    taken = {name: jnp.asarray(value)[places] for name, value in values.items()}
-    found = jax.lax.map(function, taken)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:count], found)
 
 
 def side_by_side(method: str, segments: tuple[Segment, ...]) -> bool:

@@ -6,8 +6,8 @@ shorter:
     e² = mean over states of (k_6 / (rtol (|u| + 10⁻³ scale)))²,   h ← h · clip(0.9 e^(−1/4), ⅕, 5).
 
 There is no iteration that rounding errors could keep from converging. Outputs are ends of steps,
-and derivatives are those at the steps taken. Particles that have arrived wait for the others; when
-only a quarter are on their way, these go on by themselves.
+and derivatives are those at the steps taken. Some particles at a time go on until a quarter of them
+have arrived, whose places others take. The last ones go on by themselves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from pcuq.models.segments import Derivative
 ABSOLUTE = 1e-3
 FIRST = 0.01  # of its magnitude, by how much a state changes in the first step that is tried
 SAFETY, SHRINK, GROW = 0.9, 0.2, 5.0
-# One in so many go on by themselves, if that are enough. A third loop would save little.
+# So many go on at a time: with more, what a step needs of all no longer fits into a core's cache.
+MOST_LANES = 256
+# One in so many have arrived when others take their places, and at last go on by themselves, if
+# that are enough. A third loop would save little.
 AMONG, FEWEST = 4, 8
 # Smaller steps, relative to the whole way, mean that the solution has blown up.
 SHORTEST = 1e-20
@@ -46,7 +49,7 @@ class Journey(NamedTuple):
     kept: Array  # (n + 1, *u.shape) the states at the outputs and at the end
     steps: Array
     times: Array | None  # (most, …) where steps end
-    tried: Array
+    tried: Array  # steps that were too long, too
 
 
 def travel(
@@ -82,7 +85,8 @@ def travel(
         return jnp.where(slope > 0, jnp.minimum(FIRST / slope, end - start), end - start)
 
     def going(journey):
-        return journey.fine & ~journey.done & (journey.row < len(stops))
+        on = journey.fine & ~journey.done & (journey.row < len(stops))
+        return on & (journey.tried < most)
 
     def one(journey: Journey, p: Any, scale: Any) -> Journey:
         t, h, u = journey.t, journey.h, journey.u
@@ -98,14 +102,15 @@ def travel(
         error = _mean_square(jax.lax.stop_gradient(error / allowed))
         error = jnp.where(jnp.isfinite(error), error, jnp.inf)
         finite = jnp.all(jnp.isfinite(ahead), axis=0)
-        good = (error <= 1) & finite & going(journey) | still
+        on = going(journey)
+        good = (error <= 1) & finite & on | still
         factor = SAFETY * jnp.maximum(error, 1e-10) ** -0.25
         factor = jnp.clip(factor, SHRINK, jnp.where(journey.grows, GROW, 1.0))
         following = jnp.where(finite, factor, SHRINK) * length
         # A step that was short for an output's sake says little about the next.
         following = jnp.where(good & there, jnp.maximum(following, h), following)
-        arrived = good & there & going(journey)
-        moved = good & going(journey) & ~still
+        arrived = good & there & on
+        moved = good & on & ~still
         u = jnp.where(moved, ahead, u)
         t = jnp.where(arrived, stop, jnp.where(moved, t + length, t))
         kept = journey.kept.at[_places(journey.row, u)].set(u.T)
@@ -123,7 +128,7 @@ def travel(
             kept=kept,
             steps=journey.steps + moved,
             times=recorded,
-            tried=journey.tried + 1,
+            tried=journey.tried + on,
         )
 
     begin = Journey(
@@ -137,26 +142,38 @@ def travel(
         kept=jnp.zeros((len(stops), *u.shape)),
         steps=jnp.zeros(each, int),
         times=jnp.full((most, *each), jnp.inf) if keep_steps else None,
-        tried=jnp.array(0),
+        tried=jnp.zeros(each, int),
     )
 
-    def go_on(journey: Journey, left: int, p: Any, scale: Any) -> Journey:
+    def go_on(journey: Journey, left: Any, p: Any, scale: Any) -> Journey:
         """Until so few are on their way."""
 
         def more(journey):
-            return (jnp.sum(going(journey)) > left) & (journey.tried < most)
+            return jnp.sum(going(journey)) > left
 
         return jax.lax.while_loop(more, lambda journey: one(journey, p, scale), journey)
 
-    few = _few(*each)
-    last = go_on(begin, few, p, scale)
+    def some_go_on(journey: Journey, most: int, left: Any) -> Journey:
+        """The first `most` that are on their way, until so few of them are."""
+        chosen = _first(going(journey))[:most]
+        taken = functools.partial(_taken, chosen, *each)
+        there = go_on(taken(journey), left, taken(p), taken(scale))
+        return jax.tree.map(lambda all, some: all.at[..., chosen].set(some), journey, there)
+
+    count = each[0] if each else 1
+    few = _few(min(count, MOST_LANES))
+
+    def take_places(journey: Journey) -> Journey:
+        waiting = jnp.sum(going(journey)) > MOST_LANES
+        enough = MOST_LANES - MOST_LANES // AMONG
+        return some_go_on(journey, MOST_LANES, jnp.where(waiting, enough, few))
+
+    if count > MOST_LANES:
+        last = jax.lax.while_loop(lambda j: jnp.sum(going(j)) > few, take_places, begin)
+    else:
+        last = go_on(begin, few, p, scale)
     if few:
-        late = jnp.argsort(~going(last))[:few]
-        taken = functools.partial(_taken, late, *each)
-        some = go_on(taken(last), 0, taken(p), taken(scale))
-        last = jax.tree.map(
-            lambda all, part: all.at[..., late].set(part) if all.ndim else part, last, some
-        )
+        last = some_go_on(last, few, 0)
     arrived = last.row == len(stops) if until is None else last.done
     return last._replace(fine=last.fine & arrived)
 
@@ -164,6 +181,14 @@ def travel(
 def _few(count: int = 1) -> int:
     """How many are on their way when they go on by themselves, 0 if they do not."""
     return count // AMONG if count >= AMONG * FEWEST else 0
+
+
+def _first(wanted: Array) -> Array:
+    """The places of all particles, those that are wanted first."""
+    # A sort would take as long as a step.
+    place = jnp.where(wanted, 0, jnp.sum(wanted)) - 1
+    place = place + jnp.where(wanted, jnp.cumsum(wanted), jnp.cumsum(~wanted))
+    return jnp.zeros_like(place).at[place].set(jnp.arange(len(place)))
 
 
 def _taken(late: Array, count: int, given: Any) -> Any:
