@@ -139,7 +139,12 @@ def verdict(settings, figures, check, share_failed) -> tuple[bool, str]:
         )
     if doubts:
         return False, "Do not trust this fit yet: " + "; ".join(doubts) + "." + remark
-    told = f"Converged: R-hat {rhat:.3f}, effective sample size {figures['ess_min']:.0f}."
+    size = f"effective sample size {figures['ess_min']:.0f}"
+    told = f"Converged: R-hat {rhat:.3f}, {size}."
     if not rhat < GOOD_RHAT:
-        told += f" Halves of systems agree within {figures['systems_apart']:.3f} in mass."
+        told = (
+            f"Converged: halves of systems agree within {figures['systems_apart']:.3f} in mass, "
+            f"{size}. (R-hat over systems is {rhat:.2f}: it is of means and sds of all particles, "
+            "which vary little from draw to draw.)"
+        )
     return True, told + remark
