@@ -164,8 +164,8 @@ def _each(things, work):
 
 def _bayes_spread(objective: Objective, start: Start, seed: int) -> float:
     problem = objective.problem
-    density = bayes.log_posterior(problem, objective.predictor)
-    sampler = ParallelEnsemble(density, problem.parameters)
+    densities = bayes.log_posteriors(problem, objective.predictor)
+    sampler = ParallelEnsemble(densities, problem.parameters)
     crew = Crew(sampler, 1, seed, BAYES_ITERATIONS)
     noise = np.asarray(jax.random.normal(jax.random.key(seed), (CHAINS, len(start.best))))
     thetas = start.scattered(noise)

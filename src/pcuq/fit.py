@@ -35,6 +35,7 @@ from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
 from pcuq.samplers.mixture import Mixture
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
+from pcuq.samplers.shared import of_one
 from pcuq.settings import AUTO, Settings, check_ways, make_settings, with_lam
 from pcuq.sharded import ShardedObjective
 from pcuq.start import MESH_TOLERANCE, Start, starting_fit, starting_particles
@@ -255,12 +256,13 @@ def _sampler(settings: Settings, objective: Objective, anchors: Mixture | None) 
         kind = {"flow": Flow, "mala": Mala, "nuts": JointNuts}[settings.sampler]
         return kind(_at_scale(settings, objective), settings.lam)
     if settings.method == "bayes":
-        density = bayes.log_posterior(objective.problem, objective.predictor)
+        densities = bayes.log_posteriors(objective.problem, objective.predictor)
     else:
-        density = mmd_bayes.log_posterior(objective, settings.beta)
+        densities = mmd_bayes.log_posteriors(objective, settings.beta)
     if settings.sampler == "ensemble":
-        return ParallelEnsemble(density, objective.problem.parameters)
-    return (ParallelNuts if settings.sampler == "nuts" else ParallelMala)(density, objective.mode)
+        return ParallelEnsemble(densities, objective.problem.parameters)
+    kind = ParallelNuts if settings.sampler == "nuts" else ParallelMala
+    return kind(of_one(densities), objective.mode)
 
 
 def _at_scale(settings: Settings, objective: Objective) -> Any:

@@ -80,8 +80,8 @@ class BayesRuns(_Runs):
     """Of chains of the posterior; y is as measured, NaN where it was not."""
 
     def __init__(self, objective: Objective):
-        density = bayes.log_posterior(objective.problem, objective.predictor)
-        sampler = _DataParallelEnsemble(density, objective.problem.parameters)
+        densities = bayes.log_posteriors(objective.problem, objective.predictor)
+        sampler = _DataParallelEnsemble(densities, objective.problem.parameters)
         super().__init__(sampler, BAYES_STAGES, BAYES_WIDTH, BAYES_LOG_STEP)
 
 
@@ -92,4 +92,4 @@ class _DataEnsemble(Ensemble):
 
 class _DataParallelEnsemble(ParallelEnsemble):
     def log_densities(self, thetas: Float[Array, "N p"], tuning: Any):
-        return jax.vmap(lambda theta: self.log_density(theta, tuning.y))(thetas)
+        return self._log_densities(thetas, tuning.y)

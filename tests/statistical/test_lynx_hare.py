@@ -13,9 +13,10 @@ import pytest
 
 import pcuq
 from pcuq import diagnostics
-from pcuq.baselines.bayes import log_posterior
+from pcuq.baselines.bayes import log_posteriors
 from pcuq.samplers.base import sample
 from pcuq.samplers.nuts import ParallelNuts
+from pcuq.samplers.shared import of_one
 from pcuq.zoo import lynx_hare
 
 REFERENCE = {
@@ -48,7 +49,7 @@ def run():
 
     predictor = problem.predictor(near(12), mode="forward")
     starts = near(CHAINS)[None]
-    sampler = ParallelNuts(log_posterior(problem, predictor))
+    sampler = ParallelNuts(of_one(log_posteriors(problem, predictor)))
     return sample(sampler, starts, np.zeros((1, CHAINS)), seed=0, warmup=300, draws=400, thin=1)
 
 

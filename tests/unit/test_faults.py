@@ -151,7 +151,7 @@ def test_particles_that_fail_have_the_gradient_of_the_prior(name, mode, monkeypa
         rise = float(evaluate(THETAS + step, LAM)[0]) - float(evaluate(THETAS - step, LAM)[0])
         assert gradient[particle, 0] == pytest.approx(rise / 2e-4, rel=1e-4)
     # The chains of Bayes leave such a place by the prior's gradient too.
-    posterior = bayes.log_posterior(problem, objective.predictor)
+    posterior = shared.of_one(bayes.log_posteriors(problem, objective.predictor))
     at = jax.jit(jax.vmap(shared.value_and_gradient(posterior, mode)))(THETAS)
     assert np.allclose(at.gradient[~HEALTHY], -THETAS[~HEALTHY], rtol=1e-14)
     assert np.isfinite(at.gradient).all() and np.isfinite(at.value).all()

@@ -26,6 +26,7 @@ from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
 from pcuq.samplers.mixture import log_density
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
+from pcuq.samplers.shared import of_one
 
 LAM = 0.05
 KEY = jax.random.key(3)
@@ -69,7 +70,7 @@ def linear_posterior():
 
 
 def posterior_density(problem):
-    return bayes.log_posterior(problem, problem.predictor(mode="forward"))
+    return of_one(bayes.log_posteriors(problem, problem.predictor(mode="forward")))
 
 
 def starts(systems, particles):
@@ -95,7 +96,7 @@ def test_gradient_that_mala_moves_by_is_that_of_the_value_it_accepts_by():
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 def test_gradient_of_a_posterior_is_that_of_its_value(mode):
     problem = linear_problem()
-    density = bayes.log_posterior(problem, problem.predictor(mode=mode))
+    density = of_one(bayes.log_posteriors(problem, problem.predictor(mode=mode)))
     evaluate = jax.jit(shared.value_and_gradient(density, mode))
     mean, covariance = linear_posterior()
     theta = np.array([0.1, 0.9])
@@ -243,7 +244,7 @@ def test_mmd_bayes_weighs_the_prior_against_the_discrepancy():
     problem, theta = linear_problem(), np.array([0.4, 0.8])
     beta = mmd_bayes.beta_matched(LAM)
     assert beta == pytest.approx(10.0)
-    value, (v, ok) = mmd_bayes.log_posterior(Objective(problem), beta)(jnp.asarray(theta))
+    value, (v, ok) = of_one(mmd_bayes.log_posteriors(Objective(problem), beta))(jnp.asarray(theta))
     mmd2 = objective.mmd2(problem, theta[None])
     expected = problem.parameters.log_prior(theta) - beta * mmd2
     assert ok and v > 0
@@ -253,7 +254,7 @@ def test_mmd_bayes_weighs_the_prior_against_the_discrepancy():
 @pytest.mark.parametrize("beta", [0.0, -1.0, np.inf, np.nan])
 def test_mmd_bayes_needs_a_finite_beta(beta):
     with pytest.raises(InputError, match="finite number > 0"):
-        mmd_bayes.log_posterior(Objective(linear_problem()), beta)
+        mmd_bayes.log_posteriors(Objective(linear_problem()), beta)
 
 
 def test_the_beta_of_the_paper_is_a_point_mass_and_the_matched_one_is_not():
@@ -268,13 +269,14 @@ def test_the_beta_of_the_paper_is_a_point_mass_and_the_matched_one_is_not():
 def test_least_mmd_is_that_of_a_fine_grid():
     target = Objective(linear_problem())
     theta, least = mmd_bayes.minimise_mmd(target, starts(1, 12)[0])
-    value = jax.jit(jax.vmap(lambda t: mmd_bayes.mmd2_of_one(target)(t)[0]))
+    value = jax.jit(jax.vmap(lambda t: of_one(mmd_bayes.mmd2_of_each(target))(t)[0]))
     axes = np.linspace(-2, 3, 251)
     points = np.stack(np.meshgrid(axes, axes), axis=-1).reshape(-1, 2)
     grid = np.asarray(value(jnp.asarray(points)))
     assert least <= grid.min() + 1e-12
     assert np.abs(points[grid.argmin()] - theta).max() < 0.02
-    gradient = jax.jacfwd(lambda t: mmd_bayes.mmd2_of_one(target)(t)[0])(jnp.asarray(theta))
+    height = of_one(mmd_bayes.mmd2_of_each(target))
+    gradient = jax.jacfwd(lambda t: height(t)[0])(jnp.asarray(theta))
     assert np.abs(gradient).max() < 1e-6
     assert least == pytest.approx(float(objective.mmd2(linear_problem(), theta[None])), rel=1e-10)
 
@@ -285,7 +287,7 @@ def test_a_failed_solve_is_no_minimum_of_mmd():
     begin = np.array([[2.5, 0.0], [1.8, 0.3]])
     theta, least = mmd_bayes.minimise_mmd(target, begin)
     assert theta[0] < 2 and np.isfinite(least)
-    value, (_, ok) = mmd_bayes.log_posterior(target, 10.0)(jnp.asarray(begin[0]))
+    value, (_, ok) = of_one(mmd_bayes.log_posteriors(target, 10.0))(jnp.asarray(begin[0]))
     assert value == -np.inf and not ok
     with pytest.raises(ComputationError, match="none of the starts"):
         mmd_bayes.minimise_mmd(target, begin[:1])
@@ -417,7 +419,7 @@ def many_parameters():
 
     thetas = np.random.default_rng(3).normal(size=(4000, MANY))
     thetas[:, 0] *= (1 + FIRST_SD**-2) ** -0.5
-    return ParallelEnsemble(log_density, prior), thetas
+    return ParallelEnsemble(jax.vmap(log_density), prior), thetas
 
 
 def redrawn_often(chains, thetas, sweeps):
@@ -455,7 +457,7 @@ def test_a_parameter_that_is_drawn_anew_keeps_the_law(monkeypatch):
         def _log_move(self, old, move, lam):
             return self._log_own(move.new, lam) - self._log_own(old, lam)
 
-    assert error(Wrong(chains.log_density, chains.prior)) > 0.25
+    assert error(Wrong(chains._log_densities, chains.prior)) > 0.25
 
 
 def test_one_of_many_parameters_is_drawn_anew_as_often_as_is_said():

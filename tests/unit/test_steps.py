@@ -404,8 +404,13 @@ def test_chains_of_nuts_draw_from_their_density():
 PRIOR = Parameters({name: Parameter("identity", dist.Normal(0, 3)) for name in "ab"})
 
 
+def chains_of(log_density, prior=PRIOR):
+    """Chains by the default moves, for a log density of one θ."""
+    return ParallelEnsemble(jax.vmap(log_density), prior)
+
+
 def test_chains_of_the_default_moves_draw_from_their_density():
-    run = sample(ParallelEnsemble(log_normal, PRIOR), starts(16), np.ones((1, 16)), 3, 150, 150, 1)
+    run = sample(chains_of(log_normal), starts(16), np.ones((1, 16)), 3, 150, 150, 1)
     follow_the_law(run.theta)
     np.testing.assert_allclose(run.v, run.theta.sum(axis=-1))
     assert not run.failed.any()
@@ -421,7 +426,7 @@ def test_chains_of_the_default_moves_draw_from_their_density():
 
 def known_chains(wider=5, count=12):
     """Chains of which all is known, their sampler, and a tuning by positions that are wider."""
-    chains = ParallelEnsemble(log_normal, PRIOR)
+    chains = chains_of(log_normal)
     thetas = jnp.asarray(starts(count)[0])
     tuning = chains.tune(wider * np.asarray(thetas)[None, None], np.ones((1, 1, count)), 0.5)
     state = chains.init(thetas, tuning, -0.5)
@@ -487,7 +492,7 @@ def test_the_length_of_local_moves_follows_their_acceptance_and_is_at_most_one()
 
 @pytest.mark.parametrize(("warmed", "adapting"), [(0.0, 1.0), (0.99, 1.0), (1.0, 0.0)])
 def test_the_default_sampler_adapts_until_the_warm_up_is_over(warmed, adapting):
-    chains = ParallelEnsemble(log_normal, PRIOR)
+    chains = chains_of(log_normal)
     tuning = chains.tune(starts(12)[None], np.ones((1, 1, 12)), warmed)
     assert float(tuning.adapting) == adapting and float(tuning.lam) == 1.0
     assert float(chains.shaped_by(starts(12)[None]).adapting) == 1.0
@@ -528,7 +533,7 @@ def test_proposals_that_fail_are_counted_over_both_sweeps():
         value, (v, _) = log_normal(theta)
         return jnp.where(theta[0] < 0.5, value, -jnp.inf), (v, theta[0] < 0.5)
 
-    chains = ParallelEnsemble(sometimes, PRIOR)
+    chains = chains_of(sometimes)
     thetas = jnp.asarray(starts(12)[0])
     tuning = chains.tune(np.asarray(thetas)[None, None], np.ones((1, 1, 12)), 0.5)
     state = chains.init(thetas, tuning, -0.5)
@@ -568,7 +573,7 @@ class Repelled(Gaussian):
 
 
 def default_samplers():
-    return Ensemble(Repelled(), 1.0), ParallelEnsemble(log_normal, BOUNDED)  # pyright: ignore[reportArgumentType]
+    return Ensemble(Repelled(), 1.0), chains_of(log_normal, BOUNDED)  # pyright: ignore[reportArgumentType]
 
 
 def moves_about(centre, sd):
@@ -627,7 +632,7 @@ def test_chains_leave_where_their_density_is_no_number():
         value, (v, _) = log_normal(theta)
         return jnp.where(theta[0] > 0, value, jnp.nan), (v, theta[0] > 0)
 
-    chains, tuning = ParallelEnsemble(density, PRIOR), moves_about([0.0, 0.0], [1.0, 1.0])
+    chains, tuning = chains_of(density), moves_about([0.0, 0.0], [1.0, 1.0])
     rng = np.random.default_rng(0)
     thetas, proposed = rng.normal(size=(2, 6, 2))
     thetas[:, 0] = np.abs(thetas[:, 0]) * np.array([1, -1, 1, -1, 1, -1])
@@ -649,7 +654,7 @@ def test_chains_leave_where_their_density_is_no_number():
 
 
 def test_a_lone_chain_moves_and_jumps_by_its_density_over_that_of_proposals():
-    chains, tuning = ParallelEnsemble(log_normal, PRIOR), moves_about([0.0, 0.0], [2.0, 2.0])
+    chains, tuning = chains_of(log_normal), moves_about([0.0, 0.0], [2.0, 2.0])
     points = np.array([[0.3, -0.5], [1.5, 0.2]])
     evaluate, exchange = jax.jit(chains.evaluate), jax.jit(chains._exchange)
     state = chains.init(jnp.asarray(points[:1]), tuning, 0.0)

@@ -9,6 +9,7 @@ far more than 1, so no sampler can tell the law from a point mass at the paramet
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
@@ -19,7 +20,7 @@ from pcuq._x64 import x64
 from pcuq.errors import ComputationError, InputError
 from pcuq.objective import Objective
 from pcuq.problem import Problem
-from pcuq.samplers.shared import LOWEST, LogDensity, value_and_gradient
+from pcuq.samplers.shared import LOWEST, LogDensities, of_one, value_and_gradient
 
 POINT_MASS = (
     "A point mass at the minimum-MMD parameter: at this β the law is narrower than floating-point "
@@ -44,38 +45,40 @@ def is_point_mass(objective: Objective, log_beta: float) -> bool:
     return log_beta + np.log(objective.constant * np.finfo(float).eps) > 0
 
 
-def log_posterior(objective: Objective, beta: float) -> LogDensity:
-    """θ ↦ (log q up to a constant, (v, whether the model was solved)), for a finite β."""
+def log_posteriors(objective: Objective, beta: float) -> LogDensities:
+    """Many θ ↦ (log q up to a constant, (v, whether the model was solved)), for a finite β."""
     if not (np.isfinite(beta) and beta > 0):
         raise InputError(
             f"`beta` needs a finite number > 0: got {beta}; its limit is a point mass."
         )
-    log_prior = objective.problem.parameters.log_prior
-    discrepancy = mmd2_of_one(objective)
+    discrepancies = mmd2_of_each(objective)
 
-    def log_density(theta):
-        mmd2, (v, ok) = discrepancy(theta)
-        return log_prior(theta) - beta * mmd2, (v, ok)
+    def log_densities(thetas):
+        mmd2, (v, ok) = discrepancies(thetas)
+        return objective.log_priors(thetas) - beta * mmd2, (v, ok)
 
-    return log_density
+    return log_densities
 
 
-def mmd2_of_one(objective: Objective):
-    """θ ↦ (MMD²(P_n, P_θ), (v, ok)); ∞ where the model cannot be solved.
+def mmd2_of_each(objective: Objective) -> LogDensities:
+    """Many θ ↦ (MMD²(P_n, P_θ), (v, ok)); ∞ where the model cannot be solved.
 
     There κ0 is 0 with every other particle by definition. With itself it cannot be: MMD² would be
     C, which is less than the best fit of a wrong model may reach.
     """
     constant = objective.constant
 
-    def discrepancy(theta):
-        features = objective.features(theta[None])
-        alone, (ok,) = features.representation, features.ok
-        (v,) = objective.data_terms(features)
-        own = objective.pairs.block(alone, alone)[0, 0]
+    def with_itself(representation):
+        alone = jax.tree.map(lambda leaf: leaf[None], representation)
+        return objective.pairs.block(alone, alone)[0, 0]
+
+    def discrepancies(thetas):
+        features = objective.features(thetas)
+        v, ok = objective.data_terms(features), features.ok
+        own = jax.vmap(with_itself)(features.representation)
         return jnp.where(ok, constant - 2 * v + own, jnp.inf), (v, ok)
 
-    return discrepancy
+    return discrepancies
 
 
 @x64
@@ -87,7 +90,7 @@ def minimise_mmd(
     Far from the data MMD² is flat: a descent that starts there stays there, so some start needs to
     be near a fit. The prior plays no part.
     """
-    discrepancy, constant = mmd2_of_one(objective), objective.constant
+    discrepancy, constant = of_one(mmd2_of_each(objective)), objective.constant
 
     def height(theta):
         # In units of C, in which it lies between about −2 and 0 whatever n is.

@@ -54,7 +54,7 @@ from pcuq.samplers.mixture import (
     straightened,
     with_hot,
 )
-from pcuq.samplers.shared import LogDensity, at_least_lowest
+from pcuq.samplers.shared import LogDensities, at_least_lowest
 from pcuq.straight import Straight
 
 # Local moves have one of several lengths at random, relative to the adapted one: where the mixture
@@ -326,7 +326,7 @@ class Ensemble:
 
 
 class ParallelEnsemble(Ensemble):
-    """N chains by the same moves, for a log density of one θ (see `LogDensity`).
+    """N chains by the same moves, for log densities of many θ (see `LogDensities`).
 
     They do not see each other, but share the points that they may jump to.
     """
@@ -334,8 +334,8 @@ class ParallelEnsemble(Ensemble):
     name = "parallel-ensemble"
     anneals = False
 
-    def __init__(self, log_density: LogDensity, prior: Parameters):
-        self.log_density, self.prior, self.lam, self.anchors = log_density, prior, 1.0, None
+    def __init__(self, log_densities: LogDensities, prior: Parameters):
+        self._log_densities, self.prior, self.lam, self.anchors = log_densities, prior, 1.0, None
         self.axes = Straight(prior.bounded)
 
     def _pairs(self, particles: Particles) -> Float[Array, "N N"]:
@@ -350,7 +350,7 @@ class ParallelEnsemble(Ensemble):
         return Particles(eta, log_prior, v, Features(value, ok), parts)
 
     def log_densities(self, thetas: Float[Array, "N p"], tuning: Tuning):
-        return jax.vmap(self.log_density)(thetas)
+        return self._log_densities(thetas)
 
     def _log_own(self, points: Particles, lam) -> Float[Array, " K"]:
         return jnp.where(jnp.isfinite(points.log_prior), points.features.representation, -jnp.inf)

@@ -42,6 +42,8 @@ class Evaluated(NamedTuple):
 # θ ↦ (log density, (v, ok)): v is kept beside a draw, ok says whether the model could be solved.
 # Of Bayes it also takes data of the same shape as a second argument.
 LogDensity = Callable[..., tuple[Array, tuple[Array, Array]]]
+# The same of many θ (N, p) at once, whose models are solved side by side where they can be.
+LogDensities = Callable[..., tuple[Array, tuple[Array, Array]]]
 
 
 def tuning_of_fit(thetas: np.ndarray, v: np.ndarray, warmed: float) -> Tuning:
@@ -75,6 +77,15 @@ def adapt(log_step, age, acceptance, target: float, tuning: Tuning) -> Array:
 def probability(log_ratio: Array) -> Array:
     """min(1, ratio), and 0 where the ratio is no number."""
     return jnp.where(jnp.isnan(log_ratio), 0.0, jnp.exp(jnp.minimum(log_ratio, 0.0)))
+
+
+def of_one(log_densities: LogDensities) -> LogDensity:
+    """The log density of one θ."""
+
+    def log_density(theta, *y):
+        return jax.tree.map(lambda leaf: leaf[0], log_densities(theta[None], *y))
+
+    return log_density
 
 
 def value_and_gradient(
