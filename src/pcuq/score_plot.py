@@ -11,6 +11,8 @@ from matplotlib.figure import Figure
 
 from pcuq.plots import NAMES, STYLES, Style
 
+FAR_WORSE = 20  # times the best CRPS: from there on the others could not be told apart
+
 
 def plot_scores(found: dict[str, Any], levels: Sequence[float]) -> Figure:
     """PIT histograms of each method above; coverage and CRPS by observable below.
@@ -55,5 +57,9 @@ def plot_scores(found: dict[str, Any], levels: Sequence[float]) -> Figure:
     crps.set(ylabel="CRPS, relative to the best\n(lower is better)")
     for ax in (coverage, crps):
         ax.set_xticks(range(len(groups)), groups, rotation=30, ha="right", fontsize="small")
-        ax.legend(fontsize="x-small")
+        # Above: points may lie anywhere inside.
+        above = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "frameon": False}
+        ax.legend(fontsize="x-small", ncols=count, **above)
+    if crps.get_ylim()[1] > FAR_WORSE:
+        crps.set_yscale("log")
     return figure

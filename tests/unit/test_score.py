@@ -206,6 +206,22 @@ def test_table_json_and_figure_say_the_same():
         found.table("row")
 
 
+@pytest.mark.parametrize(("apart", "scale"), [(0.1, "linear"), (1e4, "log")])
+def test_a_method_that_is_far_worse_leaves_the_others_to_be_told_apart(apart, scale):
+    thetas = np.stack([np.linspace(0.9, 1.1, 20), np.linspace(1.9, 2.1, 20)], axis=-1)
+    near = fitted(thetas)
+    fits = {"bayes": near, "pcuq": fitted(thetas + np.array([apart, 0.0]))}
+    figure = pcuq.score(fits, near.problem).plot()
+    coverage, crps = figure.axes[-2:]
+    assert crps.get_yscale() == scale
+    figure.canvas.draw()
+    # The legends hide no point.
+    for ax in (coverage, crps):
+        low = ax.get_legend().get_window_extent().y0
+        assert all(ax.transData.transform(line.get_xydata())[:, 1].max() < low for line in ax.lines)
+    plt.close(figure)
+
+
 def test_a_number_that_is_not_finite_is_null_in_json(tmp_path):
     model = pcuq.FunctionModel(lambda x, p: [p["a"] * 1e-300], REAL, ["y"])
     heldout = pcuq.Problem(model, pcuq.Data([0.0], [2.0], noise=pcuq.Poisson()))
