@@ -415,12 +415,13 @@ class CutError(Exception):
     """The run is cut off here."""
 
 
+@pytest.mark.parametrize("retuned", [None, 4])
 @pytest.mark.parametrize("cut", [4, 8, 20, 26, 38, 50])
-def test_a_run_that_was_cut_off_goes_on_to_the_same(cut):
+def test_a_run_that_was_cut_off_goes_on_to_the_same(cut, retuned):
     """After one chunk, in the warm-up, at its end, in what was added to it, and in later rounds."""
     settings = dict(
         warmup=20, thin=1, chunk=4, rounds=2, enough=lambda theta: False, stages=1,
-        settled=lambda theta: False,
+        settled=lambda theta: False, retuned=retuned,
     )  # fmt: skip
     told = []
     whole, _ = count(listener=lambda t: told.append(t.iteration), **settings)
@@ -469,21 +470,48 @@ def test_time_is_told_of_warm_up_and_draws():
     assert count(warmup=0)[0].timings["compile_and_warmup"] == 0.0
 
 
-def test_a_warm_up_that_is_retuned_soon_has_cooled_down_and_is_tuned_by_each_stage_alone():
+def test_a_warm_up_that_is_retuned_is_not_heated_and_soon_goes_on_in_equal_stages():
     plan = make_plan(480, 10, 1, 25, retuned=40)
     ends = np.flatnonzero([part.ends_stage for part in plan])
     stages = [part for part in np.split(np.array(plan), ends + 1) if part[0, 1]]
     assert [sum(stage[:, 0]) for stage in stages] == [*stage_lengths(200)[:-1], *[40] * 9]
-    assert [stage[0, 4] for stage in stages] == [*HEATS[:-1], *[1.0] * 9]
+    assert all(part.heat == 1.0 for part in plan)
     assert plan[-1].length == 10 and not plan[-1].warming
     assert not any(part.warming for part in make_plan(0, 10, 1, 25, retuned=40))
 
-    _, sampler = count(
-        Annealed(), warmup=280, chunk=25, retuned=40, stages=1, settled=lambda theta: False
-    )
+
+RETUNED = dict(warmup=280, chunk=25, retuned=40, stages=1, settled=lambda theta: False)
+
+
+def test_each_of_many_systems_is_tuned_by_the_later_half_of_the_others():
+    run, sampler = count(**RETUNED)
     lengths = [*stage_lengths(200)[:-1], *[40] * 4, *[40] * 3, 20]  # and half as much again
     ends = np.cumsum(lengths)
-    assert [seen for seen, _ in sampler.tuned] == [
-        [0],
-        *(list(range(e - n + n // 3 + 1, e + 1)) for n, e in zip(lengths, ends, strict=True)),
-    ]
+    wanted = [[0], *(list(range(end // 2 + 1, end + 1)) for end in ends)]
+    # The first system is tuned first, by the second, which counts from 1000.
+    assert [[number - int(APART) for number in seen] for seen, _ in sampler.tuned[::2]] == wanted
+    assert [seen for seen, _ in sampler.tuned[1::2]] == wanted
+    assert (run.info["tuned_at"][0] == APART + 420).all()
+    assert (run.info["tuned_at"][1] == 420).all()
+
+
+def test_a_single_system_of_many_particles_is_tuned_by_itself_and_not_heated():
+    sampler = Annealed()
+    starts = np.zeros((1, PARTICLES, 1))
+    settings = RETUNED | dict(seed=4, draws=4, thin=2)
+    run = sample(sampler, starts, np.zeros((1, PARTICLES)), **settings)
+    assert [seen[-1] for seen, _ in sampler.tuned][-1] == 420
+    assert (run.info["tuned_at"] == 420).all()
+
+
+@pytest.mark.parametrize("systems", [2, 4])
+def test_systems_with_tunings_of_their_own_are_stepped_each_by_its_own(systems):
+    """One in a thread, and two."""
+    crew = Crew(Counting(), systems, 0, 5, crosswise=True)
+    starts = np.zeros((systems, PARTICLES, 1)) + APART * np.arange(systems)[:, None, None]
+    tuning = crew.tuned(Draw(starts[None], np.zeros((1, systems, PARTICLES)), None), 0.5, 1.0, None)
+    crew.begin(starts, tuning, np.zeros(systems))
+    _, info = crew.advance(3)
+    others = [APART if system == 0 else 0.0 for system in range(systems)]  # the first of them
+    np.testing.assert_array_equal(info.tuned_at, np.tile(others, (3, 1)))
+    assert info.number[-1].tolist() == [3 + APART * system for system in range(systems)]

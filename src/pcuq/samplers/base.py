@@ -16,6 +16,11 @@ There may be a λ above which nearly all of Q is the prior, and nothing leads ba
 chance. So where most particles have left the part that fits by the end of a stage, they are sent
 back to where they began, and the stage is none to learn from.
 
+Many particles are tuned `crosswise`, each system by the positions of all others. Moves that are
+learnt from the particles that they then move say where these are, and not what the law is: while
+they are learnt anew they are accepted often, and once they are fixed particles leave for good what
+was not learnt. Moves that are learnt from others are accepted as often before as after.
+
 The key of an iteration depends on the seed, the iteration's number and the system's alone, so that
 results do not depend on how the run is cut into chunks, or systems are shared out to threads.
 """
@@ -122,8 +127,8 @@ def sample(
     of what it was to be: moves are tuned by where particles have been, and a part of the law that
     is found late is a part that is seldom visited until then.
 
-    With `retuned`, a warm-up that has cooled down is tuned after each so many iterations, and each
-    stage by the one before alone: many particles show a law in few iterations.
+    With `retuned`, many particles begin where the law may reach: nothing is heated, the warm-up
+    soon is tuned after each so many iterations, and crosswise if there are several systems.
 
     Draws (T, S, N, p) that are not `enough` are followed by a round that is tuned by them, twice as
     long and twice as thinned, up to `rounds` times; the last two rounds are kept. Half-way such a
@@ -131,14 +136,15 @@ def sample(
     chunk is kept on disk; with `resume` the run goes on from there.
     """
     systems = len(starts)
-    crew = Crew(sampler, systems, seed, max(chunk, thin * 2**rounds))
+    crosswise = retuned is not None and systems > 1
+    crew = Crew(sampler, systems, seed, max(chunk, thin * 2**rounds), crosswise)
     plan = make_plan(warmup, draws, thin, chunk, retuned)
     total, further = sum(part.length for part in plan), warmup // 2
     clock = {"compile_and_warmup": 0.0, "draws": 0.0}
 
     began = time.perf_counter()
     start, hot = Draw(starts[None], first_v[None], None), None
-    tuning = _tuned(sampler, start, 0.0 if warmup else 1.0, plan[0].heat, hot)
+    tuning = crew.tuned(start, 0.0 if warmup else 1.0, plan[0].heat, hot)
     crew.begin(starts, tuning, np.full(systems, float(log_step)))
     records, state = [], []
     if checkpoint is not None and resume:
@@ -190,12 +196,12 @@ def sample(
             if sent_back:
                 pool = start
             elif part.warming:
-                pool = _later(seen[since if retuned is None else stage_began :])
+                pool = _later(seen[since:], 1 / 3 if retuned is None else 1 / 2)
             else:
                 pool = _joined(earlier + kept)
             warmed = 1.0 if not part.warming else crew.iteration / warmup
             heat = plan[0].heat if plan else 1.0
-            tuning = _tuned(sampler, pool, warmed, heat, hot)
+            tuning = crew.tuned(pool, warmed, heat, hot)
             crew.begin(starts if sent_back else draw.theta[-1], tuning, crew.log_steps())
         if part.ends_stage:
             stage_began = len(seen)
@@ -227,13 +233,6 @@ def sample(
         iterations=crew.iteration,
         timings=clock,
     )
-
-
-def _tuned(sampler: Sampler, pool: Draw, warmed: float, heat: float, hot: np.ndarray | None):
-    tuning = sampler.tune(pool.theta, pool.v, warmed)
-    if not _anneals(sampler):
-        return tuning
-    return sampler.heated(tuning, heat, hot)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _anneals(sampler: Sampler) -> bool:
@@ -272,10 +271,10 @@ def _joined(draws: list[Draw]) -> Draw:
     return Draw(*(np.concatenate(leaves) for leaves in zip(*draws, strict=True)))
 
 
-def _later(seen: list[Draw]) -> Draw:
-    """What was seen but its first third: on the way, then."""
+def _later(seen: list[Draw], left_out: float) -> Draw:
+    """What was seen but for a share of it at first: on the way, then."""
     joined = _joined(seen)
-    return Draw(*(leaf[len(joined.v) // 3 :] for leaf in joined))
+    return Draw(*(leaf[int(left_out * len(joined.v)) :] for leaf in joined))
 
 
 def _left(v: Float[np.ndarray, "S N"], best: float) -> bool:
@@ -286,15 +285,19 @@ def _left(v: Float[np.ndarray, "S N"], best: float) -> bool:
 class Crew:
     """All systems, shared out evenly among threads: compiled loops use one core each."""
 
-    def __init__(self, sampler: Sampler, systems: int, seed: int, most: int):
+    def __init__(
+        self, sampler: Sampler, systems: int, seed: int, most: int, crosswise: bool = False
+    ):
+        self.sampler, self.crosswise = sampler, crosswise
         cores = os.cpu_count() or 1
         if getattr(sampler, "own_devices", False):
             cores = 1  # its loops wait for each other between devices, and must not be mixed up
         workers = max(n for n in range(1, min(systems, cores) + 1) if systems % n == 0)
         self.groups = np.split(np.arange(systems), workers)
         self.keys, self.iteration = _keys(seed, systems), 0
-        self._init = Program(jax.vmap(sampler.init, in_axes=(0, None, 0)))
-        self._advance = Program(_advance(sampler, most))
+        own = 0 if crosswise else None
+        self._init = Program(jax.vmap(sampler.init, in_axes=(0, own, 0)))
+        self._advance = Program(_advance(sampler, most, own))
         self.states: list[Any] = [None] * workers
 
     def another(self, seed: int) -> Crew:
@@ -304,14 +307,34 @@ class Crew:
         other.states = [None] * len(self.groups)
         return other
 
+    def tuned(self, pool: Draw, warmed: float, heat: float, hot: np.ndarray | None) -> Any:
+        """The tuning by these positions (T, S, N, p), for all systems or one for each."""
+        if not self.crosswise:
+            tuning = self.sampler.tune(pool.theta, pool.v, warmed)
+            if not _anneals(self.sampler):
+                return tuning
+            return self.sampler.heated(tuning, heat, hot)  # pyright: ignore[reportAttributeAccessIssue]
+        each = [
+            self.sampler.tune(
+                np.delete(pool.theta, system, axis=1), np.delete(pool.v, system, axis=1), warmed
+            )
+            for system in range(pool.theta.shape[1])
+        ]
+        return jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+
     def begin(self, thetas, tuning, log_steps) -> None:
         """The states at these positions (S, N, p), with this tuning from now on."""
         self.tuning = tuning
         self.states = self._each(
             lambda group, _: self._init(
-                jnp.asarray(thetas[group]), tuning, jnp.asarray(log_steps[group])
+                jnp.asarray(thetas[group]), self._tuning_of(group), jnp.asarray(log_steps[group])
             )
         )
+
+    def _tuning_of(self, group: np.ndarray) -> Any:
+        if not self.crosswise:
+            return self.tuning
+        return jax.tree.map(lambda leaf: leaf[group], self.tuning)
 
     def leaves(self) -> list[np.ndarray]:
         """Everything that the next iterations depend on, but for the sampler and the seed."""
@@ -339,7 +362,7 @@ class Crew:
                 jnp.asarray(self.iteration),
                 jnp.asarray(count),
                 state,
-                self.tuning,
+                self._tuning_of(group),
             )
             return state, jax.tree.map(lambda leaf: np.asarray(leaf)[:count], kept)
 
@@ -373,9 +396,9 @@ def _keys(seed: int, systems: int) -> np.ndarray:
     return np.stack([np.asarray(jax.random.key_data(one)) for one in folded])
 
 
-def _advance(sampler: Sampler, most: int):
+def _advance(sampler: Sampler, most: int, own: int | None):
     """Up to `most` iterations of some systems, in one loop that is compiled once."""
-    step = jax.vmap(sampler.step, in_axes=(0, 0, None))
+    step = _of_each(sampler.step, own)
 
     def advance(keys, first, count, state, tuning):
         def one(state, iteration):
@@ -402,6 +425,22 @@ def _advance(sampler: Sampler, most: int):
         return jax.lax.fori_loop(0, count, body, (state, buffers))
 
     return advance
+
+
+def _of_each(step: Callable[..., Any], own: int | None) -> Callable[..., Any]:
+    """A step of some systems, by the tuning of all, or with `own` 0 each by its own.
+
+    A single one is stepped as it is: a loop under `vmap` would copy all it carries at every turn.
+    """
+
+    def of_each(keys, states, tuning):
+        if len(keys) > 1:
+            return jax.vmap(step, in_axes=(0, 0, own))(keys, states, tuning)
+        key, state = jax.tree.map(lambda leaf: leaf[0], (keys, states))
+        found = step(key, state, tuning if own is None else jax.tree.map(lambda x: x[0], tuning))
+        return jax.tree.map(lambda leaf: leaf[None], found)
+
+    return of_each
 
 
 def _progress(iteration: int, total: int, warming_up: bool, info, draw: Draw) -> Progress:

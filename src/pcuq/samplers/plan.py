@@ -33,11 +33,11 @@ def make_plan(
 ) -> list[Part]:
     """All iterations, cut into chunks; draws that are kept come in whole numbers.
 
-    With `retuned`, the warm-up soon has cooled down and goes on in stages of so many iterations.
+    With `retuned` nothing is heated, and the warm-up soon goes on in stages of so many iterations.
     """
-    cooling = warmup if retuned is None else min(warmup, SOON)
-    lengths = stage_lengths(cooling)
-    heats = HEATS if len(lengths) == len(HEATS) else (1.0,) * len(lengths)
+    lengths = stage_lengths(warmup if retuned is None else min(warmup, SOON))
+    cools = retuned is None and len(lengths) == len(HEATS)
+    heats = HEATS if cools else (1.0,) * len(lengths)
     plan = [
         part
         for length, heat in zip(lengths[:-1], heats[:-1], strict=True)
