@@ -109,7 +109,8 @@ def _importance_points(mixture, prior: Parameters, axes: Straight, count: int, k
         theta = axes.bent(eta)
         log_prior = jax.vmap(prior.log_prior)(theta) - axes.log_slope(theta)
         log_mixture = mixtures.log_density(mixture, eta)
-        return theta, log_prior - mixtures.log_jump_density(log_prior, log_mixture) - np.log(count)
+        log_g = mixtures.log_jump_density(log_prior, log_mixture, theta.shape[1])
+        return theta, log_prior - log_g - np.log(count)
 
     theta, log_mass = map(np.asarray, draw(mixture, key))
     inside = np.isfinite(theta).all(axis=1)

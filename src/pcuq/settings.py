@@ -12,8 +12,9 @@ from pcuq._given import as_numbers, check_memory, check_regularisation, check_se
 from pcuq.baselines import mmd_bayes
 from pcuq.errors import InputError
 from pcuq.models.choose import METHODS as METHODS_OF_SOLVING
+from pcuq.models.external import ExternalModel
 from pcuq.problem import Problem, check_problem
-from pcuq.samplers.ensemble import MANY
+from pcuq.samplers.mixture import MANY
 from pcuq.samplers.plan import CHUNK
 
 AUTO = 0.0  # stands for a λ that is still to be found
@@ -89,6 +90,7 @@ def make_settings(
     if method != "pcuq" and sampler == "flow":
         raise InputError(f"`sampler` for {method} needs 'nuts', 'mala' or 'ensemble': got 'flow'.")
     many = particles == "auto" and sampler == "ensemble" and len(problem.parameters) >= MANY
+    many = many and not isinstance(problem.model, ExternalModel)  # of which a solve is dear
     if particles == "auto":
         each = FOR_EACH_PARAMETER * len(problem.parameters)
         particles = min(each, MOST_PARTICLES) if many else PARTICLES

@@ -147,7 +147,7 @@ def test_counting_pairs_twice_is_found_out(kind):
 
 
 def test_jumps_that_forget_the_density_they_come_from_are_found_out(monkeypatch):
-    monkeypatch.setattr(ensemble, "log_jump_density", lambda log_prior, log_mixture: 0.0)
+    monkeypatch.setattr(ensemble, "log_jump_density", lambda log_prior, log_mixture, p: 0.0)
     theta = draws_of(Ensemble(Objective(problem()), LAM), *LENGTHS[Ensemble])
     assert worst(theta) > 2 * LARGEST_Z
 

@@ -16,10 +16,11 @@ then the particles are gone through in turn, with π given the current others:
   particle has N places to go to for one solve. The points that are left over are forgotten.
 
 Of many parameters there is always one of which the data tell nothing over much of its range, and a
-mixture of what has been seen grows into that range step by step. There, half of the local moves
-draw one parameter anew from its prior instead, and the mixture is learnt from more particles (see
-`settings.py`): fifty that move slowly see too few points that differ, and a mixture of those says
-where they were.
+mixture of what has been seen grows into that range step by step. There, some of the local moves
+draw one parameter anew from its prior instead, and most of them draw a few that depend on each
+other anew from the mixture, given all others: a mixture knows such a part of the law better than
+the whole. And it is learnt from more particles (see `settings.py`): fifty that move slowly see too
+few points that differ, and a mixture of those says where they were.
 
 What this needs of κ0 are little more than N² new values, or 2 N², and no more solves. No
 derivative of the model is taken. The mixture and the length of local moves change in warm-up only.
@@ -45,6 +46,7 @@ from pcuq.parameters import Parameters
 from pcuq.samplers import mixture as mixtures
 from pcuq.samplers.base import Draw
 from pcuq.samplers.mixture import (
+    MANY,
     Chances,
     Mixture,
     fit_mixture,
@@ -62,9 +64,11 @@ from pcuq.straight import Straight
 LENGTHS = np.array([2.0, 0.7, 0.2, 0.05])
 TARGET_ACCEPTANCE = 0.4  # of local moves, over all lengths
 ADAPTATION_RATE = 0.3
-# With so many parameters, this share of local moves draws one of them anew from its prior: where
-# the data tell nothing of it, a mixture would grow step by step over the whole of its range.
-MANY, REDRAWN = 12, 1 / 2
+# Where parameters are MANY, a share of local moves draws one of them anew from its prior: where the
+# data tell nothing of it, a mixture would grow step by step over the whole of its range. Another
+# share draws some anew from the mixture, given the others.
+REDRAWN, PARTIAL = 0.25, 0.5
+TRIES = 4  # of a jump that went beyond a bound: of many parameters one often does
 MOST_BLOCKS = 5  # of proposals that are accepted together: fewer compute more of κ0
 
 
@@ -93,6 +97,13 @@ class Move(NamedTuple):
     uniform: Float[Array, " N"]  # by which it is accepted
     new: Particles
     redrawn: Bool[Array, " N"]  # whether one parameter was drawn anew from its prior
+
+
+class More(NamedTuple):
+    """What more chance has a part in where parameters are MANY."""
+
+    links: Float[Array, "*S B 3"]  # of the partition in each block of particles
+    tries: Chances  # of jumps that are drawn again, (*S, TRIES, N)
 
 
 class Info(NamedTuple):
@@ -190,19 +201,20 @@ class Ensemble:
         chance_key, prior_key = jax.random.split(key)
         chance = mixtures.chances(chance_key, (2, count), p)
         from_prior = self.axes.straight(self.prior.sample(prior_key, (2, count)))
+        more = self._more(jax.random.fold_in(key, 0), count, p) if p >= MANY else None
         # One loop over both kinds of sweep: solving is compiled once.
         state, ((walked, jumped), failed) = jax.lax.scan(
             lambda state, given: self._sweep(state, tuning, *given),
             state,
-            (jnp.array([False, True]), chance, from_prior),
+            (jnp.array([False, True]), chance, from_prior, more),
         )
         change = tuning.adapting * ADAPTATION_RATE * (walked - TARGET_ACCEPTANCE)
         log_step = jnp.minimum(state.log_step + change, 0.0)
         state = state._replace(log_step=log_step)
         return state, Info(walked, jumped, log_step, jnp.mean(failed))
 
-    def _sweep(self, state: State, tuning: Tuning, jumping, chance: Chances, from_prior):
-        """Local moves, or jumps."""
+    def _sweep(self, state: State, tuning: Tuning, jumping, chance: Chances, from_prior, more=None):
+        """Local moves, or jumps; `more` chances where parameters are MANY."""
         old, mixture = state.particles, tuning.mixture
         lengths = jnp.asarray(LENGTHS)[(len(LENGTHS) * chance.choice).astype(int)]
         s = jnp.minimum(1.0, lengths * jnp.exp(state.log_step))
@@ -210,10 +222,14 @@ class Ensemble:
             mixture, chance, old.eta, old.log_parts, s
         )
         jumped = jax.vmap(mixtures.jump, (None, 0, 0))(mixture, chance, from_prior)
-        redrawn = _redrawn(chance.choice, old.eta.shape[1]) & ~jumping
-        moved = jnp.where(redrawn, from_prior, moved)
-        redrawn = jnp.any(redrawn, axis=1)
-        proposed = jnp.where(jumping, jumped, moved)
+        proposed, redrawn, partial = jnp.where(jumping, jumped, moved), False, False
+        if more is not None:
+            proposed, redrawn, partial = jax.lax.cond(
+                jumping,
+                lambda: self._first_inside(mixture, jumped, more.tries, from_prior),
+                lambda: self._some_anew(mixture, old.eta, moved, chance, from_prior, more.links),
+            )
+        redrawn = jnp.broadcast_to(redrawn, len(moved))
         # What lies beyond the bounds is solved for where its particle is, and never accepted.
         beyond = state.known & ~self.axes.inside(proposed)
         stays = beyond | ~state.known
@@ -223,10 +239,43 @@ class Ensemble:
         moved_on, accepted = jax.lax.cond(
             jumping, self._exchange, self._accept, move, state, tuning.lam
         )
-        share = jnp.mean(accepted, where=~redrawn)
-        share = jnp.where(state.known & ~jnp.all(redrawn), share, TARGET_ACCEPTANCE)
+        walks = jumping | ~(redrawn | partial)
+        share = jnp.mean(accepted, where=walks)
+        share = jnp.where(state.known & jnp.any(walks), share, TARGET_ACCEPTANCE)
         moved_on = moved_on._replace(known=jnp.asarray(True))
         return moved_on, (share, jnp.mean(~new.features.ok))
+
+    def _more(self, key: Array, count: int, p: int) -> More:
+        """For both sweeps."""
+        links, tries = jax.random.split(key)
+        return More(
+            jax.random.uniform(links, (2, _blocks(count), 3)),
+            mixtures.chances(tries, (2, TRIES, count), p),
+        )
+
+    def _first_inside(self, mixture: Mixture, jumped, tries: Chances, from_prior):
+        """Jumps, of which those beyond a bound are drawn again: points of g within the bounds."""
+
+        def again(jumped, chance):
+            other = jax.vmap(mixtures.jump, (None, 0, 0))(mixture, chance, from_prior)
+            return jnp.where(self.axes.inside(jumped)[:, None], jumped, other), None
+
+        none = jnp.zeros(len(jumped), bool)
+        return jax.lax.scan(again, jumped, tries)[0], none, none
+
+    def _some_anew(self, mixture: Mixture, eta, moved, chance: Chances, from_prior, links):
+        """Local moves, some of them replaced: (η', by one of the prior, by a partial move)."""
+        redrawn, partial = _kinds(chance.choice, eta.shape[1])
+        moved = jnp.where(redrawn, from_prior, moved)
+
+        def some(given):
+            link, *rest = given
+            return mixtures.redraw(mixture, mixtures.partition(mixture, *link), *rest)
+
+        cut = jax.tree.map(lambda x: x.reshape(len(links), -1, *x.shape[1:]), (chance, eta))
+        anew = jax.lax.map(some, (links, *cut)).reshape(eta.shape)
+        moved = jnp.where(partial[:, None], anew, moved)
+        return moved, jnp.any(redrawn, axis=1), partial
 
     def _exchange(self, move: Move, state: State, lam):
         """Each particle in turn goes to a point where none is, or stays."""
@@ -235,7 +284,8 @@ class Ensemble:
         points = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), old, new)
         kappa0 = self._pairs_with(state, new)
         log_mixture = logsumexp(points.log_parts, axis=1)
-        own = self._log_own(points, lam) - log_jump_density(points.log_prior, log_mixture)
+        log_g = log_jump_density(points.log_prior, log_mixture, old.eta.shape[1])
+        own = self._log_own(points, lam) - log_g
         share = 1.0 / (lam * max(count - 1, 1))
 
         def one(carry, given):
@@ -253,7 +303,7 @@ class Ensemble:
         first = places, free, jnp.sum(kappa0[:count], axis=0)
         (at, _, _), _ = jax.lax.scan(one, first, (places, move.uniform))
         particles = jax.tree.map(lambda leaf: leaf[at], points)
-        return state._replace(particles=particles, kappa0=kappa0[at][:, at]), at != places
+        return state._replace(particles=particles, kappa0=kappa0[at][:, at]), at >= count
 
     def _pairs_with(self, state: State, new: Particles) -> Float[Array, "2N 2N"]:
         """κ0 between all particles and proposals."""
@@ -365,12 +415,13 @@ class ParallelEnsemble(Ensemble):
         return state._replace(particles=particles), accepted
 
 
-def _redrawn(uniform: Float[Array, " N"], p: int) -> Bool[Array, "N p"]:
-    """Which parameter, if any, a local move draws anew, by what is left of a number that chose."""
-    if p < MANY:
-        return jnp.zeros((len(uniform), p), bool)
+def _kinds(uniform: Float[Array, " N"], p: int) -> tuple[Bool[Array, "N p"], Bool[Array, " N"]]:
+    """Which of p parameters, if any, a local move draws from its prior, and whether it is partial.
+
+    By what is left of a number that chose the length of the move.
+    """
     left = (len(LENGTHS) * uniform) % 1.0
-    return (left * p / REDRAWN).astype(int)[:, None] == jnp.arange(p)
+    return (left * p / REDRAWN).astype(int)[:, None] == jnp.arange(p), left >= 1 - PARTIAL
 
 
 def _blocks(count: int) -> int:

@@ -1,4 +1,4 @@
-"""A mixture of Student densities fitted to earlier positions, and two ways to move by it.
+"""A mixture of Student densities fitted to earlier positions, and three ways to move by it.
 
     m(θ) = Σ_r ω_r t_ν(θ; c_r, H_r),
 
@@ -14,7 +14,15 @@ whatever the particles do:
       θ' = c_r + (1 − s²)^½ (θ − c_r) + s (H_r/u)^½ ξ.
 
   It follows the local shape of m, however narrow, at whatever length s. As a Metropolis proposal
-  its ratio is m(θ)/m(θ').
+  its ratio is m(θ)/m(θ');
+* a *partial move*, which draws some parameters anew from m given the others, with the same ratio:
+  pick r with the share of ω_r t_ν(θ_R; c_r, H_r) for the others R, and with the permuted factor
+  H_r = L Lᵀ, R first, z = L⁻¹(θ − c_r) and q = |R|,
+
+      θ' = c_r + L (z_R, ((ν + |z_R|²)/χ²_{ν+q})^½ ξ).
+
+  Of many parameters some depend on each other in one way whatever the rest may be, such as two of
+  which a sum is known: m knows this from all particles, wherever the rest of these is.
 """
 
 from __future__ import annotations
@@ -28,24 +36,31 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from pcuq.straight import Straight
 
 PARTS = 6  # fits, each to other positions: their average errs less in the tails than any of them
-COMPONENTS = 20, 5  # of each part, and more for each parameter
+COMPONENTS = 20, 5  # of each part, and more for each parameter,
+# but no more where these are many: each is then learnt from few points, and moves take time.
+MOST_COMPONENTS, MANY = 40, 12
 POINTS = 1000, 200  # earlier positions that each part is fitted to, likewise
 MANY_POINTS = 850  # for each parameter, where there are many positions: more to learn, and to lose
 MOST_WORK = 1.5e8  # products in a part's iteration: with more, a fit would take a quarter minute
 ITERATIONS = 10  # of expectation–maximisation
 # Of the covariances, part by part: m should reach beyond the positions seen.
 INFLATION = np.array([1.1, 1.1, 1.2, 1.2, 2.0, 4.0])
+# Of many parameters what is a little too wide in each is far too wide in all, and what is drawn
+# from the prior fits never.
+INFLATION_OF_MANY = np.array([1.0, 1.0, 1.1, 1.1, 1.2, 1.5])
 DEGREES = 8  # ν: of freedom
-PRIOR_SHARE = 0.15  # w
+PRIOR_SHARE, PRIOR_SHARE_OF_MANY = 0.15, 0.02  # w
 ANCHOR_SHARE = 0.05  # of m that stays where it is, whatever the positions
 HOT_SHARE = 1 / 3  # of m that is fitted to positions at a larger λ
 LOSS = 0.5  # nats that the mean log density of other particles may be below the highest
 OTHER_POINTS = 4000  # of other particles, by which a number of components is chosen
+MOST_ANEW = 6  # parameters that a partial move draws together
+TINY = 1e-12  # of a variance, that rounding may leave of one that others explain
 NARROWEST = 1e-8  # variance of a component relative to that of all positions
 
 
@@ -130,7 +145,7 @@ def _points(p: int, positions: int, components: int) -> int:
 
 
 def _room(p: int) -> int:
-    return COMPONENTS[0] + COMPONENTS[1] * p
+    return MOST_COMPONENTS if p >= MANY else COMPONENTS[0] + COMPONENTS[1] * p
 
 
 def _padded(mixture: Mixture, count: int) -> Mixture:
@@ -174,7 +189,8 @@ def _joined(mixture: Mixture, other: Mixture, share: float) -> Mixture:
 @partial(jax.jit, static_argnames="components")
 def _fit_parts(points: Float[Array, "P K p"], scale, repeats, components: int) -> Mixture:
     parts = jax.lax.map(lambda some: _fit(some, scale, repeats, components), points)
-    wider = jnp.sqrt(INFLATION[: len(points)])[:, None, None, None]
+    inflation = INFLATION_OF_MANY if points.shape[-1] >= MANY else INFLATION
+    wider = jnp.sqrt(inflation[: len(points)])[:, None, None, None]
     parts = parts._replace(factors=wider * parts.factors, inverses=parts.inverses / wider)
     whole = Mixture(*(leaf.reshape(-1, *leaf.shape[2:]) for leaf in parts))
     return whole._replace(log_weights=whole.log_weights - math.log(len(points)))
@@ -281,12 +297,80 @@ def move(mixture: Mixture, chance: Chances, theta: Float[Array, " p"], log_parts
     return mixture.centres[r] + jnp.sqrt(1 - s**2) * apart + s * step
 
 
+class Partition(NamedTuple):
+    """Parameters in an order of which the first `given` stay, and each H_r in that order."""
+
+    order: Int[Array, " p"]
+    given: Int[Array, ""]
+    factors: Float[Array, "R p p"]
+    inverses: Float[Array, "R p p"]
+
+
+def partition(mixture: Mixture, number, component, parameter) -> Partition:
+    """To draw a parameter anew with those that depend on it most in a component, `number` in all.
+
+    These three are uniform numbers, of which the first chooses how many.
+    """
+    p = mixture.centres.shape[1]
+    factor = mixture.factors[pick(component, mixture.log_weights)]
+    chosen = (p * parameter).astype(int)
+    linked = (factor @ factor[chosen]) ** 2 / jnp.sum(factor**2, axis=1)
+    order = jnp.argsort(jnp.where(jnp.arange(p) == chosen, jnp.inf, linked))
+    covariances = jnp.einsum("rpk,rqk->pqr", *(mixture.factors[:, order],) * 2)
+    lower, inverse = _cholesky(covariances)
+    given = p - 1 - (MOST_ANEW * number).astype(int)
+    return Partition(order, given, jnp.moveaxis(lower, -1, 0), jnp.moveaxis(inverse, -1, 0))
+
+
+def _cholesky(matrices: Float[Array, "p p R"]) -> tuple[Array, Array]:
+    """Factors and their inverses; two threads that call LAPACK through JAX can wait for ever."""
+    p = len(matrices)
+    place = jnp.arange(p)[:, None]
+
+    def eliminate(j, carry):
+        rest, lower, inverse = carry
+        pivot = jnp.sqrt(jnp.maximum(rest[j, j], TINY * matrices[j, j]))
+        column = jnp.where(place >= j, rest[:, j], 0.0) / pivot
+        column = column.at[j].set(pivot)
+        row = inverse[j] / pivot
+        below = jnp.where(place > j, column, 0.0)
+        inverse = (inverse - below[:, None] * row).at[j].set(row)
+        return rest - column[:, None] * column, lower.at[:, j].set(column), inverse
+
+    identity = jnp.broadcast_to(jnp.eye(p)[:, :, None], matrices.shape)
+    first = matrices, jnp.zeros_like(matrices), identity
+    return jax.lax.fori_loop(0, p, eliminate, first)[1:]
+
+
+def redraw(mixture: Mixture, part: Partition, chance: Chances, thetas: Float[Array, "K p"]):
+    """θ' of partial moves from K θ, all by the same partition."""
+    p = thetas.shape[1]
+    stays = jnp.arange(p) < part.given
+    ordered, centres = thetas[:, part.order], mixture.centres[:, part.order]
+    apart = (ordered @ part.inverses.reshape(-1, p).T).reshape(len(thetas), -1, p)
+    z = jnp.where(stays, apart - jnp.einsum("rpq,rq->rp", part.inverses, centres), 0.0)
+    distance2 = jnp.sum(z**2, axis=2)
+    logs = jnp.log(jnp.diagonal(part.factors, axis1=1, axis2=2))
+    volumes = jnp.sum(jnp.where(stays, logs, 0.0), axis=1)
+    # The constant of a density of q numbers is that of all components.
+    degrees = DEGREES + part.given
+    tails = 0.5 * degrees * jnp.log1p(distance2 / DEGREES)
+    r = jax.vmap(pick)(chance.pick, mixture.log_weights - volumes - tails)
+    one = jnp.arange(len(thetas)), r
+    # χ² of ν + q degrees of freedom, of numbers of which there are ν + p.
+    counted = jnp.arange(DEGREES + p) < degrees
+    u = jnp.sum(jnp.where(counted, chance.scale**2, 0.0), axis=1) / (DEGREES + distance2[one])
+    drawn = chance.direction / jnp.sqrt(u)[:, None]
+    moved = centres[r] + jnp.einsum("kpq,kq->kp", part.factors[r], jnp.where(stays, z[one], drawn))
+    return jnp.zeros_like(thetas).at[:, part.order].set(jnp.where(stays, ordered, moved))
+
+
 def jump(mixture: Mixture, chance: Chances, from_prior: Float[Array, " p"]) -> Float[Array, " p"]:
     """A point of g, given one of q0."""
     r = pick(chance.pick, mixture.log_weights)
     u = jnp.sum(chance.scale[:DEGREES] ** 2) / DEGREES
     near = mixture.centres[r] + mixture.factors[r] @ chance.direction / jnp.sqrt(u)
-    return jnp.where(chance.choice < PRIOR_SHARE, from_prior, near)
+    return jnp.where(chance.choice < _prior_share(len(near)), from_prior, near)
 
 
 def pick(uniform, log_weights):
@@ -301,9 +385,14 @@ def sample(mixture: Mixture, from_prior: Float[Array, "K p"], key: Array) -> Flo
     return jax.vmap(jump, (None, 0, 0))(mixture, chance, from_prior)
 
 
-def log_jump_density(log_prior: Array, log_mixture: Array) -> Array:
-    """log g, given log q0 and log m."""
-    return jnp.logaddexp(math.log(PRIOR_SHARE) + log_prior, math.log1p(-PRIOR_SHARE) + log_mixture)
+def log_jump_density(log_prior: Array, log_mixture: Array, p: int) -> Array:
+    """log g, given log q0 and log m, of p parameters."""
+    w = _prior_share(p)
+    return jnp.logaddexp(math.log(w) + log_prior, math.log1p(-w) + log_mixture)
+
+
+def _prior_share(p: int) -> float:
+    return PRIOR_SHARE_OF_MANY if p >= MANY else PRIOR_SHARE
 
 
 def log_density(mixture: Mixture, thetas: Float[Array, "K p"]) -> Float[Array, " K"]:
