@@ -35,6 +35,7 @@ from pcuq.samplers.flow import Flow
 from pcuq.samplers.mala import Mala, ParallelMala
 from pcuq.samplers.mixture import Mixture
 from pcuq.samplers.nuts import JointNuts, ParallelNuts
+from pcuq.samplers.paths import begun_along_paths
 from pcuq.samplers.shared import of_one
 from pcuq.settings import AUTO, Settings, check_ways, make_settings, with_lam
 from pcuq.sharded import ShardedObjective
@@ -134,7 +135,11 @@ def fit(
             return _limit(problem, objective, start, settings, calibration, clock, began)
         anchors = None
         if settings.method == "pcuq":
-            anchors = find_anchors(objective, check_regularisation(settings.lam), start, seed)
+            lam = check_regularisation(settings.lam)
+            anchors = find_anchors(objective, lam, start, seed)
+            if settings.retuned is not None and attempt == 0 and found is None:
+                tell("walking to where the law may reach")
+                starts = begun_along_paths(objective, lam, start.thetas, starts.shape[:2], seed)
         chosen = _sampler(settings, objective, anchors)
         clock["mesh"] = time.perf_counter() - tick
         going_on = ran and attempt == first

@@ -19,13 +19,14 @@ from pcuq.checkpoint import FitCheckpoint
 from pcuq.fixed_point import fixed_point
 from pcuq.objective import Objective
 from pcuq.random_batch import RandomBatches
-from pcuq.samplers.ensemble import MANY
+from pcuq.samplers.mixture import MANY
 from pcuq.settings import LENGTHS, MANY_LENGTHS, make_settings, with_lam
 from pcuq.sharded import ShardedObjective
 from pcuq.trust import convergence, settled, verdict
 from pcuq.verify import SolverCheck
 
 fit_module = importlib.import_module("pcuq.fit")  # pcuq.fit itself is the function
+settings_module = importlib.import_module("pcuq.settings")
 LAM = 0.02
 
 
@@ -60,11 +61,18 @@ def test_bad_settings_are_named(wrong, named):
         pcuq.fit(location_problem(), **{"regularisation": LAM, **wrong})
 
 
+def of_many(p, kind=pcuq.FunctionModel):
+    """One measurement, of the first of p parameters."""
+    parameters = {f"p{i}": pcuq.Parameter("identity") for i in range(p)}
+    model = kind(lambda x, q: [q["p0"] * x], parameters, ["y"])
+    return pcuq.Problem(model, pcuq.Data([[1.0]], [1.0], noise=1.0))
+
+
 def test_many_parameters_get_more_particles_and_fewer_iterations():
-    def sizes(p, particles="auto", sampler=None, method="pcuq", draws=None):
-        parameters = {f"p{i}": pcuq.Parameter("identity") for i in range(p)}
-        model = pcuq.FunctionModel(lambda x, q: [q["p0"] * x], parameters, ["y"])
-        problem = pcuq.Problem(model, pcuq.Data([[1.0]], [1.0], noise=1.0))
+    def sizes(
+        p, particles="auto", sampler=None, method="pcuq", draws=None, kind=pcuq.FunctionModel
+    ):
+        problem = of_many(p, kind)
         made = make_settings(
             problem, method, LAM, particles, 2, sampler, None, draws, None, 0, "matched"
         )
@@ -79,6 +87,30 @@ def test_many_parameters_get_more_particles_and_fewer_iterations():
     assert sizes(MANY, method="bayes", sampler="ensemble") == (30 * MANY, *MANY_LENGTHS)
     assert sizes(MANY, method="bayes")[0] == 4
     assert sizes(MANY, draws=7) == (30 * MANY, MANY_LENGTHS[0], 7, MANY_LENGTHS[2])
+    # A solve of a simulator of one's own is dear.
+    assert sizes(MANY, kind=pcuq.ExternalModel) == (50, *usual)
+
+
+def test_many_particles_begin_along_paths_once(monkeypatch, tmp_path):
+    """Not those whose number was given, and not again where a run goes on."""
+    began, lengths = [], dict(regularisation=0.05, warmup=4, draws=4, thin=1)
+
+    def begin(objective, lam, thetas, shape, seed):
+        began.append((lam, shape, seed))
+        return np.tile(thetas[0], (*shape, 1)) + np.arange(shape[1])[:, None] / shape[1]
+
+    monkeypatch.setattr(fit_module, "begun_along_paths", begin)
+    monkeypatch.setattr(settings_module, "FOR_EACH_PARAMETER", 1)
+    kept = dict(checkpoint=tmp_path / "run")
+    fit = pcuq.fit(of_many(MANY), seed=5, **lengths, **kept)
+    assert began == [(0.05, (2, MANY), 5)] and len(fit.thetas) == 2 * 4 * MANY
+    pcuq.fit(of_many(MANY), particles=MANY, **lengths)
+    pcuq.fit(of_many(MANY - 1), **lengths)
+    pcuq.fit(of_many(MANY), method="bayes", sampler="ensemble", warmup=4, draws=4, thin=1)
+    assert len(began) == 1
+    again = pcuq.fit(of_many(MANY), seed=5, **lengths, **kept, resume=True)
+    assert len(began) == 1
+    np.testing.assert_array_equal(again.thetas, fit.thetas)
 
 
 @pytest.mark.parametrize("name", ["fit", "calibrate", "check", "select_by_score"])
