@@ -117,7 +117,8 @@ def fit(
     tell("finding a starting fit")
     start = starting_fit(problem, seed)
     lengthscale = default_lengthscale(problem)
-    mode = derivative_mode(problem)
+    # Paths are walked with forward derivatives, and many particles then take none.
+    mode = derivative_mode(problem) if settings.retuned is None else "forward"
     starts = _starts(problem, start, settings)
     representatives = _representatives(problem, start, settings, starts)
     tolerance = mesh_tolerance

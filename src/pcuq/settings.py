@@ -30,7 +30,7 @@ LENGTHS = {
 # A mixture in many dimensions has thousands of numbers: few particles that move slowly see too few
 # points that differ, and then it says where they were, and not what the law is.
 PARTICLES, FOR_EACH_PARAMETER, MOST_PARTICLES = 50, 30, 1000
-MANY_LENGTHS, RETUNED = (480, 150, 2), 40  # of "ensemble" with so many particles
+MANY_LENGTHS, RETUNED = (960, 150, 2), 40  # of "ensemble" with so many particles
 BAYES_CHAINS = 4
 MOST_ROUNDS = 5
 MOST_STAGES = 20

@@ -17,7 +17,7 @@ from scipy.stats import norm
 import pcuq
 from pcuq.checkpoint import FitCheckpoint
 from pcuq.fixed_point import fixed_point
-from pcuq.objective import Objective
+from pcuq.objective import FORWARD_UP_TO, Objective
 from pcuq.random_batch import RandomBatches
 from pcuq.samplers.mixture import MANY
 from pcuq.settings import LENGTHS, MANY_LENGTHS, make_settings, with_lam
@@ -96,6 +96,7 @@ def test_many_particles_begin_along_paths_once(monkeypatch, tmp_path):
     began, lengths = [], dict(regularisation=0.05, warmup=4, draws=4, thin=1)
 
     def begin(objective, lam, thetas, shape, seed):
+        assert objective.mode == "forward"
         began.append((lam, shape, seed))
         return np.tile(thetas[0], (*shape, 1)) + np.arange(shape[1])[:, None] / shape[1]
 
@@ -111,6 +112,10 @@ def test_many_particles_begin_along_paths_once(monkeypatch, tmp_path):
     again = pcuq.fit(of_many(MANY), seed=5, **lengths, **kept, resume=True)
     assert len(began) == 1
     np.testing.assert_array_equal(again.thetas, fit.thetas)
+    pcuq.fit(
+        of_many(FORWARD_UP_TO + 1), **lengths
+    )  # for which reverse derivatives would be cheaper
+    assert len(began) == 2
 
 
 @pytest.mark.parametrize("name", ["fit", "calibrate", "check", "select_by_score"])
