@@ -117,8 +117,9 @@ def fit(
     tell("finding a starting fit")
     start = starting_fit(problem, seed)
     lengthscale = default_lengthscale(problem)
+    along_paths = settings.method == "pcuq" and settings.retuned is not None
     # Paths are walked with forward derivatives, and many particles then take none.
-    mode = derivative_mode(problem) if settings.retuned is None else "forward"
+    mode = "forward" if along_paths else derivative_mode(problem)
     starts = _starts(problem, start, settings)
     representatives = _representatives(problem, start, settings, starts)
     tolerance = mesh_tolerance
@@ -138,7 +139,7 @@ def fit(
         if settings.method == "pcuq":
             lam = check_regularisation(settings.lam)
             anchors = find_anchors(objective, lam, start, seed)
-            if settings.retuned is not None and attempt == 0 and found is None:
+            if along_paths and attempt == 0 and found is None:
                 tell("walking to where the law may reach")
                 starts = begun_along_paths(objective, lam, start.thetas, starts.shape[:2], seed)
         chosen = _sampler(settings, objective, anchors)

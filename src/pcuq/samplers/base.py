@@ -273,8 +273,10 @@ def _joined(draws: list[Draw]) -> Draw:
 
 def _later(seen: list[Draw], left_out: float) -> Draw:
     """What was seen but for a share of it at first: on the way, then."""
-    joined = _joined(seen)
-    return Draw(*(leaf[int(left_out * len(joined.v)) :] for leaf in joined))
+    first, seen = int(left_out * sum(len(draw.v) for draw in seen)), list(seen)
+    while seen and len(seen[0].v) <= first:  # there may be much to join
+        first -= len(seen.pop(0).v)
+    return Draw(*(leaf[first:] for leaf in _joined(seen)))
 
 
 def _left(v: Float[np.ndarray, "S N"], best: float) -> bool:

@@ -17,10 +17,11 @@ then the particles are gone through in turn, with π given the current others:
 
 Of many parameters there is always one of which the data tell nothing over much of its range, and a
 mixture of what has been seen grows into that range step by step. There, some of the local moves
-draw one parameter anew from its prior instead, and most of them draw a few that depend on each
+draw one parameter anew from its prior instead, and half of them draw a few that depend on each
 other anew from the mixture, given all others: a mixture knows such a part of the law better than
-the whole. And it is learnt from more particles (see `settings.py`): fifty that move slowly see too
-few points that differ, and a mixture of those says where they were.
+the whole. Jumps beyond a bound are drawn again there, so that g is cut off at the bounds. And the
+mixture is learnt from more particles (see `settings.py`): fifty that move slowly see too few points
+that differ, and a mixture of those says where they were.
 
 What this needs of κ0 are little more than N² new values, or 2 N², and no more solves. No
 derivative of the model is taken. The mixture and the length of local moves change in warm-up only.
@@ -109,8 +110,8 @@ class More(NamedTuple):
 class Info(NamedTuple):
     """What happened in one iteration."""
 
-    walked: Float[Array, ""]  # share of local moves that were accepted
-    jumped: Float[Array, ""]
+    walked: Float[Array, ""]  # share of local moves accepted, but for those that draw anew
+    jumped: Float[Array, ""]  # share of particles that came to new points by jumps
     log_step: Float[Array, ""]
     failed_proposals: Float[Array, ""]  # share that could not be solved
 
@@ -198,10 +199,10 @@ class Ensemble:
 
     def step(self, key: Array, state: State, tuning: Tuning) -> tuple[State, Info]:
         count, p = state.particles.eta.shape
-        chance_key, prior_key = jax.random.split(key)
+        chance_key, prior_key, more_key = jax.random.split(key, 3)
         chance = mixtures.chances(chance_key, (2, count), p)
         from_prior = self.axes.straight(self.prior.sample(prior_key, (2, count)))
-        more = self._more(jax.random.fold_in(key, 0), count, p) if p >= MANY else None
+        more = self._more(more_key, count, p) if p >= MANY else None
         # One loop over both kinds of sweep: solving is compiled once.
         state, ((walked, jumped), failed) = jax.lax.scan(
             lambda state, given: self._sweep(state, tuning, *given),

@@ -4,7 +4,7 @@
 
 the average of a few fits of Gaussians by expectation–maximisation, whose covariances are then
 widened, with Student's tails put on them: a particle that has strayed to where m is too small would
-otherwise stay there. The mixture is fixed while draws are kept, so that both moves are exact
+otherwise stay there. The mixture is fixed while draws are kept, so that all moves are exact
 whatever the particles do:
 
 * a *jump* to a point of g = w q0 + (1 − w) m;
@@ -60,8 +60,10 @@ HOT_SHARE = 1 / 3  # of m that is fitted to positions at a larger λ
 LOSS = 0.5  # nats that the mean log density of other particles may be below the highest
 OTHER_POINTS = 4000  # of other particles, by which a number of components is chosen
 MOST_ANEW = 6  # parameters that a partial move draws together
-TINY = 1e-12  # of a variance, that rounding may leave of one that others explain
 NARROWEST = 1e-8  # variance of a component relative to that of all positions
+# Of many parameters a covariance is factored once more, in another order. Nothing may be left of a
+# variance that rounding could make, or moves would follow another mixture than their ratio.
+LEFT_OF_MANY, NARROWEST_OF_MANY, TINY = 1e-5, 1e-6, 1e-14
 
 
 class Mixture(NamedTuple):
@@ -200,7 +202,10 @@ def _fit(points: Float[Array, "K p"], scale, repeats, components: int) -> Mixtur
     count, p = points.shape
     middle = jnp.mean(points, axis=0)
     centred = points - middle
-    whole = jnp.linalg.cholesky(centred.T @ centred / count + jnp.diag((1e-8 * scale) ** 2))
+    covariance = centred.T @ centred / count
+    left, narrowest = (LEFT_OF_MANY, NARROWEST_OF_MANY) if p >= MANY else (0.0, NARROWEST)
+    covariance = covariance + jnp.diag(left * jnp.diagonal(covariance) + (1e-8 * scale) ** 2)
+    whole = jnp.linalg.cholesky(covariance)
     z = solve_triangular(whole, centred.T, lower=True).T
 
     squares = (z[:, :, None] * z[:, None, :]).reshape(count, p * p)
@@ -213,7 +218,7 @@ def _fit(points: Float[Array, "K p"], scale, repeats, components: int) -> Mixtur
         # A component of few points says nothing of its shape: it becomes as wide as the whole.
         missing = jnp.maximum(0.0, 2 * p * repeats - members)
         total = scatter + missing[:, None, None] * jnp.eye(p)
-        covariances = total / (members + missing)[:, None, None] + NARROWEST * jnp.eye(p)
+        covariances = total / (members + missing)[:, None, None] + narrowest * jnp.eye(p)
         return members / count, means, jnp.linalg.cholesky(covariances)
 
     def memberships(weights, means, factors):

@@ -10,7 +10,8 @@ are there.
 The climb is that of Levenberg and Marquardt. Its metric is how fast the embedding of a prediction
 changes, G = ∂_θ ∂_ϑ κ0(θ, ϑ) at ϑ = θ: as v(θ) = ⟨μ_data, μ_θ⟩ and κ0 = ⟨μ_θ, μ_ϑ⟩, this is the
 curvature of −v where predictions come near the data. A step begins along the valley that G shows.
-All is done in the coordinates η of `straight.py`, and all paths are walked side by side.
+All is done in the coordinates η of `straight.py`, in units of the prior's sd where a parameter has
+no bounds, and all paths are walked side by side.
 """
 
 from __future__ import annotations
@@ -68,13 +69,13 @@ def profile_paths(
 ) -> tuple[Float[np.ndarray, "P p"], Float[np.ndarray, " P"]]:
     """Points of all paths from the best that is reached from `thetas`, and v there."""
     axes, p = Straight(objective.problem.parameters.bounded), thetas.shape[1]
-    walk = Program(_walk(objective, axes, lam))
+    unit, walk = _units(objective), Program(_walk(objective, axes, lam))
 
     def advance(walkers: Walkers, ways: Float[np.ndarray, "L p"], climbs: int) -> Walkers:
         count = np.full(len(ways), climbs)
         return Walkers(*side_by_side(walk, PARTS, *walkers, ways, count))
 
-    origins = np.asarray(axes.straight(thetas[:ORIGINS]))
+    origins = np.asarray(axes.straight(thetas[:ORIGINS])) / unit
     ends = advance(_unknown(np.resize(origins, (2 * p, p))), np.zeros((2 * p, p)), FIRST_CLIMBS)
     for _ in range(WALKS):
         etas, values = _profile(axes, advance, ends)
@@ -84,7 +85,13 @@ def profile_paths(
         # A path has led to a fit that is another: to be profiled in place of the first.
         ends = advance(_unknown(np.tile(etas[best], (2 * p, 1))), np.zeros((2 * p, p)), CLIMBS)
     good = values >= WORTH * values[best]
-    return np.asarray(axes.bent(jnp.asarray(etas[good]))), lam * values[good]
+    return np.asarray(axes.bent(jnp.asarray(unit * etas[good]))), lam * values[good]
+
+
+def _units(objective: Objective) -> Float[np.ndarray, " p"]:
+    """What a step is measured by: 1 between bounds, else the prior's sd."""
+    prior = objective.problem.parameters
+    return np.where(prior.bounded, 1.0, prior.standard_deviations)
 
 
 def _profile(axes: Straight, advance, ends: Walkers) -> tuple[np.ndarray, np.ndarray]:
@@ -119,7 +126,7 @@ def _within(axes: Straight, etas, ways) -> np.ndarray:
 
 
 def _walk(objective: Objective, axes: Straight, lam: float):
-    p = len(axes.bounded)
+    p, unit = len(axes.bounded), _units(objective)
     one_by_one = jnp.eye(p)
 
     def kappa0(a, b):
@@ -139,7 +146,7 @@ def _walk(objective: Objective, axes: Straight, lam: float):
     def at(etas, damping) -> Walkers:
         def along(direction):
             every = jnp.broadcast_to(direction, etas.shape)
-            return jax.jvp(lambda e: objective.predict(axes.bent(e)), (etas,), (every,))
+            return jax.jvp(lambda e: objective.predict(axes.bent(unit * e)), (etas,), (every,))
 
         (predictions, ok), (jacobian, _) = jax.vmap(along, out_axes=((None, None), (-1, None)))(
             one_by_one
