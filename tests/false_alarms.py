@@ -42,6 +42,8 @@ LIMITS = [
     ("test_random_batch", "the error stated: 8 % at 1.1 %", 2, 7.0),
     ("test_samplers", "independent_chains", 6, 4.5),
     ("test_samplers", "parameters_that_are_drawn_anew, two kinds", 24, 5.0),
+    ("test_samplers", "steps_of_many_parameters: sds", 12, 5.0),
+    ("test_samplers", "steps_of_many_parameters: means", 12, 4.5),
     ("test_samplers", "jumps_beyond_a_bound_are_drawn_again", 12, 4.5),
     ("test_mixture", "partial_moves_are_reversible, three sizes", 9, 4.5),
     ("test_steps", "draw from their density: three samplers", 15, 4.5),

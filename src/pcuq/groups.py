@@ -10,6 +10,7 @@ checks. `fit.predict` gives the predictions themselves.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -63,10 +64,26 @@ def with_predictions(fit: Fit, x: Any = None) -> Fit:
     return keep(
         fit,
         {
-            label: predict(problem, fit.thetas, grid, condition=label, max_draws=CURVE_DRAWS)
+            label: predict(
+                problem,
+                fit.thetas,
+                grid,
+                condition=label,
+                max_draws=CURVE_DRAWS,
+                method=_method(fit),
+            )
             for label in labels
         },
     )
+
+
+def _method(fit: Fit) -> str:
+    """How curves are solved: implicitly where no mesh was found for the fit, or as is found best.
+
+    To look for a mesh for each condition in vain would take longer than the rest.
+    """
+    used = {part["method"] for part in json.loads(fit.tree.attrs.get("solver", "[]"))}
+    return "implicit" if used == {"implicit"} else "auto"
 
 
 def keep(fit: Fit, predictions: Mapping[str, Prediction]) -> Fit:

@@ -53,6 +53,7 @@ def predict(
     seed: int = 0,
     noise: bool = True,
     max_draws: int | None = MAX_DRAWS,
+    method: str = "auto",
 ) -> Prediction:
     """The trajectories w_θ(x) of all draws `thetas` (S, p), and noisy observations of them.
 
@@ -62,6 +63,7 @@ def predict(
     `weights` (S,): of the draws, equal by default. `noise=False` leaves the observations out.
     `max_draws`: from more draws than this, that many are taken at evenly spaced shares of the total
     weight (every fifth of 20,000 equal ones for 4000), and have equal weights; None takes all.
+    `method`: how the model is solved, where it is known that no mesh serves these draws.
 
     Observations have the data's noise. Where its scale was given row by row, it is the median over
     the observed rows of the condition, or of all where that has none. A scale that depends on
@@ -84,7 +86,7 @@ def predict(
     distinct, back = None, np.zeros(1, dtype=int)
     if points is not None:
         distinct, back = np.unique(points, axis=0, return_inverse=True)
-    trajectories, ok, solver = _solve_draws(model, table, distinct, back.reshape(-1))
+    trajectories, ok, solver = _solve_draws(model, table, distinct, back.reshape(-1), method)
     if not ok.any():
         raise ComputationError(
             f"the model could not be solved for any of {len(table)} draws: check the intervention "
@@ -127,7 +129,9 @@ def prior_predictive(
     return predict(problem, thetas, x, condition, do, seed=seed, noise=noise, max_draws=None)
 
 
-def _solve_draws(model, thetas: Array, x: Array | None, back: NDArray[np.int_]):
+def _solve_draws(
+    model, thetas: Array, x: Array | None, back: NDArray[np.int_], method: str = "auto"
+):
     """(w (S, n, d), NaN where it failed; ok (S,); how it was done).
 
     On a mesh chosen from some of the draws, each draw is solved with the steps as they are and
@@ -144,7 +148,8 @@ def _solve_draws(model, thetas: Array, x: Array | None, back: NDArray[np.int_]):
         draws = np.flatnonzero(place[of_draw] >= 0)
         found[draws] = w[place[of_draw[draws]]][:, back]
 
-    solver = model.solver(x, representatives=_some(model, distinct))
+    accurate = {} if method == "auto" else {"method": method, "tolerance": ADAPTIVE_TOLERANCE}
+    solver = model.solver(x, representatives=_some(model, distinct), **accurate)
     method = solver.describe()["method"]
     size = BATCH if method in ("mesh", "function") else ADAPTIVE_BATCH
     ok = np.zeros(len(distinct), dtype=bool)

@@ -1,10 +1,14 @@
 """Draws of the prior, of the data and along curves, as they are kept in a tree."""
 
+import json
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from made_fits import X, growth_problem, made_fit
 
 import pcuq
+from pcuq import groups
 from pcuq.groups import default_grid, stored_at_the_data, stored_curves, with_predictions
 
 
@@ -78,3 +82,12 @@ def test_an_entry_whose_noise_depends_on_parameters_is_drawn_with_its_own():
     found, _ = stored_at_the_data(fit)
     # 400 independent draws of sd 3.
     assert abs(found.observations.std() - 3) < 0.5
+
+
+def test_curves_look_for_no_mesh_where_the_fit_had_none():
+    def method(*used):
+        solver = json.dumps([{"method": one} for one in used])
+        return groups._method(SimpleNamespace(tree=SimpleNamespace(attrs={"solver": solver})))  # pyright: ignore
+
+    assert method("implicit", "implicit") == "implicit"
+    assert method("implicit", "mesh") == method("explicit") == method("function") == "auto"

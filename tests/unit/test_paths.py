@@ -45,15 +45,16 @@ def begin(objective):
 def test_a_walker_knows_v_its_gradient_and_how_fast_the_embedding_changes(objective):
     axes, etas = axes_of(objective), np.random.default_rng(0).normal(0, 0.2, (3, 5))
     walk = jax.jit(paths._walk(objective, axes, LAM))
-    still = np.zeros((3, 5))
+    still, unit = np.zeros((3, 5)), paths._units(objective)
+    assert (unit[:4] == 1).all() and unit[4] == pytest.approx(1, abs=0.1)  # the prior's sd
     found = walk(*paths._unknown(etas), still, np.zeros(3, int))
     np.testing.assert_array_equal(found.eta, etas)
 
     def v(eta):
-        return objective.data_terms(objective.features(axes.bent(eta)[None]))[0]
+        return objective.data_terms(objective.features(axes.bent(unit * eta)[None]))[0]
 
     def kappa0(a, b):
-        a, b = (objective.features(axes.bent(eta)[None]) for eta in (a, b))
+        a, b = (objective.features(axes.bent(unit * eta)[None]) for eta in (a, b))
         return objective.pair_block(a, b)[0, 0]
 
     for i, eta in enumerate(jnp.asarray(etas)):

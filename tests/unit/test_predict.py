@@ -52,6 +52,12 @@ def test_trajectories_are_the_exact_solution(control):
     assert not control.thinned
 
 
+def test_a_method_that_is_given_is_used_and_finds_the_same():
+    found = predict(decay(), LOG_K, X, method="implicit", noise=False)
+    assert found.solver["method"] == "implicit" and found.failed == 0
+    assert np.allclose(found.trajectories[:, :, 0], 3 * np.exp(-K * X), rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_interventions_act_from_their_time_on():
     found = predict(decay(), LOG_K, X, do="k*=0.5@2", noise=False).trajectories[:, :, 0]

@@ -473,6 +473,22 @@ def test_parameters_that_are_drawn_anew_keep_the_law(monkeypatch, kind):
     assert error(Wrong(chains._log_densities, chains.prior)) > (0.25 if kind == "REDRAWN" else 0.1)
 
 
+@pytest.mark.statistical
+def test_steps_of_many_parameters_keep_the_law():
+    """Moves of all kinds and jumps, with keys as a run has them: 1000 positions."""
+    chains, thetas = many_parameters()
+    tuning, thetas = chains.shaped_by(1.5 * thetas[None, None]), thetas[:1000]
+    step = jax.jit(chains.step)
+    state = chains.init(jnp.asarray(thetas), tuning, jnp.asarray(-1.0))
+    for key in jax.random.split(KEY, 40):
+        state, info = step(key, state, tuning)
+    found = np.asarray(state.particles.eta)
+    exact = np.append((1 + FIRST_SD**-2) ** -0.5, np.ones(MANY - 1))
+    assert np.mean(found == thetas) < 0.1 and float(info.jumped) > 0.01
+    assert np.max(np.abs(found.std(axis=0) / exact - 1)) < 5 * 0.022
+    assert np.max(np.abs(found.mean(axis=0) / exact)) * 1000**0.5 < 4.5
+
+
 def test_kinds_of_local_moves_are_as_frequent_as_is_said():
     uniform = (np.arange(240_000) + 0.5) / 240_000
     which, partial = map(np.asarray, ensembles._kinds(uniform, MANY))
