@@ -19,10 +19,11 @@ back to where they began, and the stage is none to learn from.
 Many particles are tuned `crosswise`, each system by the positions of all others. Moves that are
 learnt from the particles that they then move say where these are, and not what the law is: while
 they are learnt anew they are accepted often, and once they are fixed particles leave for good what
-was not learnt. Moves that are learnt from others are accepted as often before as after.
+was not learnt.
 
 The key of an iteration depends on the seed, the iteration's number and the system's alone, so that
-results do not depend on how the run is cut into chunks, or systems are shared out to threads.
+results do not depend on how the run is cut into chunks, nor, but for rounding, on how systems are
+shared out to threads.
 """
 
 from __future__ import annotations
